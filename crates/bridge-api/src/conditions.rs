@@ -1,0 +1,2 @@
+//! Condition types and reasons.
+pub use crate::names::GROUP as _GROUP;

@@ -1,0 +1,1 @@
+//! The lab: real systems on one machine, as a test fixture.
