@@ -1,5 +1,8 @@
 //! The `BridgeJob` resource: what a user asks for.
 
+// `KubeSchema` copies each struct, with its `pub`, into a function.
+#![allow(unreachable_pub)]
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{LocalObjectReference, ResourceRequirements, Toleration};

@@ -1,5 +1,8 @@
 //! The status of a `BridgeJob`: what is known about the remote job.
 
+// `KubeSchema` copies each struct, with its `pub`, into a function.
+#![allow(unreachable_pub)]
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
