@@ -1,1 +1,4 @@
-//! Placeholder.
+//! One adapter per kind of remote system, all over the one HTTP client of [`http`].
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod http;
