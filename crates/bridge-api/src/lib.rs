@@ -10,9 +10,11 @@ mod crd;
 mod job;
 pub mod names;
 mod properties;
+pub mod reader;
 pub mod rules;
 pub mod schema;
 mod status;
+pub mod validate;
 
 pub use access::{UnknownManager, split_list, split_object};
 pub use crd::{crd, crd_yaml};
@@ -22,4 +24,5 @@ pub use job::{
 };
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub use properties::{JobProperties, PropertiesError};
+pub use validate::FieldError;
 pub use status::{BridgeJobStatus, Handover, JobStatus, Output};

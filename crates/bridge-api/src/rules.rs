@@ -62,6 +62,13 @@ immutable!(FIXED_S3_UPLOAD, "s3upload");
 immutable!(FIXED_MANAGER, "resourceManager");
 immutable!(FIXED_POD_TEMPLATE, "podTemplate");
 
+/// `jobproperties` never change; CEL of a CRD cannot see them, so the admission policy of the install says this.
+pub const FIXED_JOB_PROPERTIES: CelRule = CelRule {
+    cel: "",
+    message: "jobproperties cannot be changed after creation; delete the BridgeJob and create it again",
+    field: "",
+};
+
 /// On the root: names of the pod and the `ConfigMap` are derived from it.
 pub const NAME_LENGTH: CelRule = CelRule {
     cel: "self.metadata.name.size() <= 52",
