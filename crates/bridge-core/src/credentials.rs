@@ -35,7 +35,9 @@ pub struct Credentials {
 impl Credentials {
     /// From keys and values; white space around a value, such as the newline of a file, is dropped.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
-        Self { values: pairs.into_iter().map(|(key, value)| (key, SecretString::from(value.trim().to_owned()))).collect() }
+        Self {
+            values: pairs.into_iter().map(|(key, value)| (key, SecretString::from(value.trim().to_owned()))).collect(),
+        }
     }
 
     /// The value of a key, unless it is absent or empty.

@@ -48,9 +48,8 @@ impl SubmitToken {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (uid, attempt) = text.strip_prefix("bridge-")?.rsplit_once('-')?;
-        let well_formed = !uid.is_empty()
-            && uid.bytes().all(|byte| byte.is_ascii_alphanumeric())
-            && attempt.parse::<u32>().is_ok();
+        let well_formed =
+            !uid.is_empty() && uid.bytes().all(|byte| byte.is_ascii_alphanumeric()) && attempt.parse::<u32>().is_ok();
         well_formed.then(|| Self(text.to_owned()))
     }
 
@@ -85,11 +84,7 @@ impl JobKey {
 
 impl fmt::Display for JobKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() {
-            f.write_str(&self.name)
-        } else {
-            write!(f, "{}/{}", self.namespace, self.name)
-        }
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
     }
 }
 

@@ -3,7 +3,12 @@
 
 pub mod clock;
 pub mod credentials;
+pub mod driver;
 pub mod ids;
 pub mod manager;
 pub mod plan;
+pub mod record;
 pub mod staging;
+pub mod state;
+pub mod status;
+pub mod store;

@@ -421,7 +421,7 @@ impl ErrorKind {
             Self::Refused => "Refused",
             Self::Unreachable => "Unreachable",
             Self::RateLimited => "RateLimited",
-            Self::Credential => "CredentialRejected",
+            Self::Credential => "Unauthorized",
             Self::Protocol => "ProtocolError",
             Self::Unsupported => "Unsupported",
         }

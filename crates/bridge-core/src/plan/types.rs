@@ -8,43 +8,7 @@ use serde_json::Value;
 use crate::ids::{JobKey, SubmitToken};
 
 /// Which kind of remote system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ManagerKind {
-    /// Slurm through slurmrestd.
-    Slurm,
-    /// IBM Spectrum LSF Application Center.
-    Lsf,
-    /// Ray Jobs.
-    Ray,
-    /// IBM Quantum.
-    Quantum,
-    /// Processes on this machine.
-    Local,
-}
-
-impl ManagerKind {
-    /// All kinds, for messages that list the choices.
-    pub const ALL: [Self; 5] = [Self::Slurm, Self::Lsf, Self::Ray, Self::Quantum, Self::Local];
-
-    /// The word used in YAML, metrics and messages.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Slurm => "slurm",
-            Self::Lsf => "lsf",
-            Self::Ray => "ray",
-            Self::Quantum => "quantum",
-            Self::Local => "local",
-        }
-    }
-}
-
-impl std::fmt::Display for ManagerKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+pub use bridge_api::ResourceManager as ManagerKind;
 
 /// A Secret by name; never its content.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

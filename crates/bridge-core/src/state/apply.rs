@@ -1,0 +1,465 @@
+//! What an answer changes.
+
+use std::time::Duration;
+
+use super::{Machine, Rules};
+use crate::clock::Instant;
+use crate::ids::{RemoteId, SubmitToken};
+use crate::manager::{
+    ErrorKind, Facts, Found, Guarantee, HoldAnswer, ManagerError, Outcome, Phase, Sighting, SubmitError, Submitted,
+    Verdict,
+};
+use crate::record::{After, Ending, JobState, NotSubmitted, OUTPUTS_LISTED, Outputs, Trouble};
+use crate::staging::{Output, StagingError};
+
+/// Errors in a row after which the user is told.
+const ERRORS_BEFORE_TROUBLE: u32 = 3;
+
+/// The longest text of ours or of a manager that goes into a record.
+const TEXT_LIMIT: usize = 2048;
+
+/// An answer to an effect. One that no longer fits the state changes nothing.
+#[derive(Debug)]
+pub enum Event {
+    /// Bringing the data begins.
+    StagingStarts,
+    /// The data is there and the submission ready, or not.
+    StagedIn(Result<(), StagingError>),
+    /// The intent to submit is to be saved.
+    Intend,
+    /// Nothing was sent: the window passed unused, or the submission was not ready.
+    NotSent,
+    /// The answer to a submission.
+    Submit(SubmitToken, Result<Submitted, SubmitError>),
+    /// The answer to a look.
+    Find(SubmitToken, Result<Found, ManagerError>),
+    /// The answer to a release.
+    Release(RemoteId, Result<HoldAnswer, ManagerError>),
+    /// The answer to a hold.
+    Hold(RemoteId, Result<HoldAnswer, ManagerError>),
+    /// The job was looked at. `None`: the manager left it out of its answer.
+    Poll(RemoteId, Result<Option<Sighting>, ManagerError>),
+    /// The answer to a cancel.
+    Cancel(RemoteId, Result<(), ManagerError>),
+    /// The outputs were sent, or not.
+    StagedOut(RemoteId, Result<Vec<Output>, StagingError>),
+    /// Strays were looked for and cancelled, or not.
+    Sweep(SubmitToken, Result<usize, ManagerError>),
+}
+
+impl Machine {
+    /// Takes an answer in. Returns whether the record changed and must be saved before the next effect.
+    pub fn apply(&mut self, event: Event, rules: &Rules, now: Instant) -> bool {
+        let before = self.record.clone();
+        match event {
+            Event::StagingStarts => {
+                if matches!(self.record.state, JobState::Accepted { .. }) {
+                    self.record.state = JobState::StagingIn;
+                }
+            }
+            Event::StagedIn(result) => self.staged_in(result, rules, now),
+            Event::Intend => {
+                let may = matches!(
+                    self.record.state,
+                    JobState::Accepted { .. } | JobState::StagingIn | JobState::Submitting { .. }
+                );
+                let unsent = !matches!(self.record.state, JobState::Submitting { .. }) || self.memory.fresh.is_some();
+                if may && unsent && self.record.cause.is_none() && !self.record.suspended {
+                    self.intend(now);
+                }
+            }
+            Event::NotSent => self.memory.staged = false,
+            Event::Submit(token, result) => self.submitted(&token, result, rules, now),
+            Event::Find(token, result) => self.found(&token, result, rules, now),
+            Event::Release(id, result) => self.released(&id, result, rules, now),
+            Event::Hold(id, result) => self.held(&id, result, rules, now),
+            Event::Poll(id, result) => self.polled(&id, result, rules, now),
+            Event::Cancel(id, result) => self.cancelled(&id, result, rules, now),
+            Event::StagedOut(id, result) => self.staged_out(&id, result, rules, now),
+            Event::Sweep(token, result) => self.swept(&token, result, rules, now),
+        }
+        self.record != before
+    }
+
+    /// The memory of the counters alone never forces a save.
+    fn staged_in(&mut self, result: Result<(), StagingError>, rules: &Rules, now: Instant) {
+        if !matches!(self.record.state, JobState::Accepted { .. } | JobState::StagingIn | JobState::Submitting { .. }) {
+            return;
+        }
+        match result {
+            Ok(()) => {
+                self.memory.staged = true;
+                self.went_well();
+            }
+            Err(error) if error.is_final && !matches!(self.record.state, JobState::Submitting { .. }) => {
+                let reason = NotSubmitted::StageIn { message: bounded(error.message) };
+                self.finish(Ending::NeverSubmitted { reason }, now);
+            }
+            Err(error) => self.went_wrong("StageInFailed", error.message, None, rules, now),
+        }
+    }
+
+    fn submitted(&mut self, token: &SubmitToken, result: Result<Submitted, SubmitError>, rules: &Rules, now: Instant) {
+        if !matches!(&self.record.state, JobState::Submitting { token: ours, .. } if ours == token) {
+            return;
+        }
+        self.record.counters.submissions += 1;
+        self.memory.fresh = None;
+        match result {
+            Ok(Submitted { id, warnings }) => {
+                if !warnings.is_empty() {
+                    self.record.note = bounded(warnings.join("; "));
+                }
+                self.adopt(id, rules, now);
+            }
+            Err(SubmitError::NotSubmitted(error)) if error.kind.is_final() => {
+                let message = bounded(error.message);
+                if self.record.doubt {
+                    self.memory.refused = Some(message);
+                } else {
+                    self.finish(Ending::NeverSubmitted { reason: NotSubmitted::Refused { message } }, now);
+                }
+            }
+            Err(SubmitError::NotSubmitted(error)) => {
+                // A look, which is only a read, tells when the manager is back; only then is a new intent written.
+                self.memory.surely_absent = !self.record.doubt;
+                self.manager_error(error, rules, now);
+            }
+            Err(SubmitError::Unknown(error)) => {
+                self.record.doubt = true;
+                self.memory.unknown_send = Some(now.mono);
+                self.manager_error(error, rules, now);
+            }
+        }
+    }
+
+    fn found(&mut self, token: &SubmitToken, result: Result<Found, ManagerError>, rules: &Rules, now: Instant) {
+        if !matches!(&self.record.state, JobState::Submitting { token: ours, .. } if ours == token)
+            || self.memory.fresh.is_some()
+        {
+            return;
+        }
+        let found = match result {
+            Ok(found) => found,
+            Err(error) => return self.manager_error(error, rules, now),
+        };
+        self.went_well();
+        let first_look = *self.memory.first_look.get_or_insert(now.mono);
+        let settled_at = first_look + rules.tuning.settle;
+        let settled = now.mono >= settled_at || self.memory.surely_absent;
+        match found {
+            Found::Jobs(ids) => {
+                let Some(id) = lowest(&ids) else { return };
+                self.memory.sweep_now = ids.len() > 1;
+                self.record.doubt |= ids.len() > 1;
+                self.record.counters.duplicates_prevented += 1;
+                self.adopt(id, rules, now);
+            }
+            Found::CannotTell(why) => {
+                if settled {
+                    let token = token.clone();
+                    self.record.doubt = false;
+                    self.finish(Ending::SubmissionUnknown { token, why: bounded(why) }, now);
+                } else {
+                    self.memory.pause_until = Some(settled_at);
+                }
+            }
+            Found::Absent => {
+                let gives_up = self.record.cause.is_some() || self.record.suspended || self.memory.refused.is_some();
+                let must_settle = rules.guarantee == Guarantee::LookUp || gives_up;
+                if must_settle && !settled {
+                    self.memory.pause_until = Some(settled_at);
+                } else if let Some(cause) = self.record.cause {
+                    self.finish(Ending::NeverSubmitted { reason: NotSubmitted::Ended { cause } }, now);
+                } else if self.record.suspended {
+                    self.record.state = JobState::Accepted { not_before: None };
+                } else if let Some(message) = self.memory.refused.take() {
+                    self.finish(Ending::NeverSubmitted { reason: NotSubmitted::Refused { message } }, now);
+                } else {
+                    self.intend(now);
+                }
+            }
+        }
+    }
+
+    fn released(&mut self, id: &RemoteId, result: Result<HoldAnswer, ManagerError>, rules: &Rules, now: Instant) {
+        if self.record.id() != Some(id) {
+            return;
+        }
+        match (&self.record.state, result) {
+            (JobState::Prepared { .. } | JobState::Active { .. }, Err(error)) => {
+                self.memory.never_released = false;
+                self.manager_error(error, rules, now);
+            }
+            (JobState::Prepared { .. }, Ok(HoldAnswer::Gone)) => {
+                self.went_well();
+                if self.memory.never_released {
+                    self.memory.never_released = false;
+                    self.submit_lost_again(now);
+                } else {
+                    self.gone(id, rules, now);
+                }
+            }
+            (JobState::Prepared { .. } | JobState::Active { .. }, Ok(HoldAnswer::Done | HoldAnswer::TooLate)) => {
+                self.went_well();
+                self.memory.never_released = false;
+                self.memory.chain_broken = false;
+                self.memory.next_poll = Some(now.mono + first_look_after(rules));
+                self.record.state =
+                    JobState::Active { id: id.clone(), phase: Phase::Queued { reason: None }, missing: None };
+            }
+            (JobState::Active { .. }, Ok(HoldAnswer::Gone)) => self.gone(id, rules, now),
+            _ => {}
+        }
+    }
+
+    /// The remote system forgot a job that was held and never released: the same attempt is submitted again.
+    fn submit_lost_again(&mut self, now: Instant) {
+        if self.record.suspended {
+            self.record.state = JobState::Accepted { not_before: None };
+        } else {
+            let staged = self.memory.staged;
+            self.intend(now);
+            self.memory.staged = staged;
+        }
+    }
+
+    fn held(&mut self, id: &RemoteId, result: Result<HoldAnswer, ManagerError>, rules: &Rules, now: Instant) {
+        let JobState::Active { id: ours, phase, .. } = &mut self.record.state else { return };
+        if ours != id {
+            return;
+        }
+        match result {
+            Ok(HoldAnswer::Done) => {
+                *phase = Phase::Held;
+                self.went_well();
+            }
+            Ok(HoldAnswer::TooLate) => {
+                // The next look tells whether it runs, and then it is cancelled and queued again.
+                self.went_well();
+                self.memory.next_poll = None;
+                self.memory.hold_too_late = true;
+            }
+            Ok(HoldAnswer::Gone) => self.gone(id, rules, now),
+            Err(error) => self.manager_error(error, rules, now),
+        }
+    }
+
+    fn polled(&mut self, id: &RemoteId, result: Result<Option<Sighting>, ManagerError>, rules: &Rules, now: Instant) {
+        let watched = matches!(
+            self.record.state,
+            JobState::Prepared { .. } | JobState::Active { .. } | JobState::Cancelling { .. }
+        );
+        if !watched || self.record.id() != Some(id) {
+            return;
+        }
+        let sighting = match result {
+            Ok(Some(sighting)) => sighting,
+            Ok(None) => {
+                self.memory.next_poll = Some(now.mono + rules.poll_interval);
+                return;
+            }
+            Err(error) => {
+                self.memory.chain_broken = true;
+                self.manager_error(error, rules, now);
+                // Later looks go on sharing one request with those of other jobs; only single calls pause.
+                self.memory.next_poll = self.memory.pause_until.take();
+                return;
+            }
+        };
+        self.went_well();
+        match sighting {
+            Sighting::Alive(phase, facts) => self.seen_alive(id, phase, facts, rules, now),
+            Sighting::Ended(outcome, facts) => {
+                self.record.facts.merge(facts);
+                self.ended(id.clone(), bounded_outcome(outcome), rules, now);
+            }
+            Sighting::Gone => self.gone(id, rules, now),
+        }
+    }
+
+    fn seen_alive(&mut self, id: &RemoteId, phase: Phase, facts: Facts, rules: &Rules, now: Instant) {
+        self.memory.gone_since = None;
+        self.memory.chain_broken = false;
+        self.memory.hold_too_late = false;
+        self.record.facts.merge(facts);
+        let interval = match &self.record.state {
+            JobState::Cancelling { .. } => rules.poll_interval.min(rules.tuning.cancel_poll),
+            _ => rules.poll_interval,
+        };
+        self.memory.next_poll = Some(now.mono + interval);
+        match &mut self.record.state {
+            JobState::Active { phase: seen, missing, .. } => {
+                *seen = phase;
+                *missing = None;
+            }
+            // Someone let it go: a predecessor before it could save that, or the user.
+            JobState::Prepared { .. } if phase != Phase::Held => {
+                self.memory.never_released = false;
+                self.record.state = JobState::Active { id: id.clone(), phase, missing: None };
+            }
+            _ => {}
+        }
+    }
+
+    fn gone(&mut self, id: &RemoteId, rules: &Rules, now: Instant) {
+        self.memory.chain_broken = true;
+        let since = *self.memory.gone_since.get_or_insert(now.mono);
+        if now.mono < since + rules.tuning.missing_grace {
+            if let JobState::Active { missing, .. } = &mut self.record.state {
+                missing.get_or_insert(now.wall);
+            }
+            let soon = rules.poll_interval.min(rules.tuning.missing_grace / 4);
+            self.memory.next_poll = Some(now.mono + soon);
+            if matches!(self.record.state, JobState::Prepared { .. }) {
+                self.memory.pause_until = Some(now.mono + soon);
+            }
+            return;
+        }
+        match &self.record.state {
+            JobState::Cancelling { maybe_ran: false, .. } => {
+                let outcome = Outcome {
+                    verdict: Verdict::Cancelled,
+                    exit_code: None,
+                    signal: None,
+                    reason: "NeverReleased".to_owned(),
+                    message: "it was held from its submission on and never ran".to_owned(),
+                };
+                self.ended(id.clone(), outcome, rules, now);
+            }
+            JobState::Prepared { .. } if self.memory.never_released => self.submit_lost_again(now),
+            _ => self.finish(Ending::Lost { id: id.clone() }, now),
+        }
+    }
+
+    fn cancelled(&mut self, id: &RemoteId, result: Result<(), ManagerError>, rules: &Rules, now: Instant) {
+        if !matches!(&self.record.state, JobState::Cancelling { id: ours, .. } if ours == id) {
+            return;
+        }
+        match result {
+            Ok(()) => {
+                self.went_well();
+                self.memory.cancelled_at = Some(now.mono);
+                self.memory.next_poll = None;
+            }
+            Err(error) => self.manager_error(error, rules, now),
+        }
+    }
+
+    fn staged_out(&mut self, id: &RemoteId, result: Result<Vec<Output>, StagingError>, rules: &Rules, now: Instant) {
+        let JobState::StagingOut { id: ours, outcome, .. } = &self.record.state else { return };
+        if ours != id {
+            return;
+        }
+        let ending = Ending::Ran { id: id.clone(), outcome: outcome.clone() };
+        let since = *self.memory.stage_out_since.get_or_insert(now.mono);
+        match result {
+            Ok(mut files) => {
+                let total = files.len() as u64;
+                files.truncate(OUTPUTS_LISTED);
+                self.record.outputs = Some(Outputs { staged: true, message: String::new(), files, total });
+                self.finish(ending, now);
+            }
+            Err(error) if error.is_final || now.mono >= since + rules.tuning.stage_out_limit => {
+                let message = bounded(error.message);
+                self.record.outputs = Some(Outputs { staged: false, message, files: Vec::new(), total: 0 });
+                self.finish(ending, now);
+            }
+            Err(error) => self.went_wrong("StageOutFailed", error.message, None, rules, now),
+        }
+    }
+
+    fn swept(&mut self, token: &SubmitToken, result: Result<usize, ManagerError>, rules: &Rules, now: Instant) {
+        if *token != self.record.token() {
+            return;
+        }
+        match result {
+            Ok(strays) => {
+                self.went_well();
+                self.record.counters.duplicates_prevented += strays as u64;
+                self.memory.sweep_now = false;
+                let JobState::Sweeping { then } = &self.record.state else { return };
+                let then = then.clone();
+                self.record.doubt = false;
+                match then {
+                    After::Finish { ending } => self.finish(ending, now),
+                    After::Again { not_before } => self.begin_again(not_before),
+                }
+            }
+            Err(error) => {
+                // The sweep at the end catches what this one did not.
+                self.memory.sweep_now = false;
+                self.manager_error(error, rules, now);
+            }
+        }
+    }
+
+    fn manager_error(&mut self, error: ManagerError, rules: &Rules, now: Instant) {
+        let urgent = error.kind == ErrorKind::Credential;
+        if urgent {
+            self.memory.errors = self.memory.errors.max(ERRORS_BEFORE_TROUBLE - 1);
+        }
+        self.went_wrong(error.kind.as_str(), error.to_string(), error.retry_after, rules, now);
+    }
+
+    fn went_well(&mut self) {
+        self.memory.errors = 0;
+        self.memory.pause_until = None;
+        self.record.trouble = None;
+    }
+
+    fn went_wrong(
+        &mut self,
+        reason: &str,
+        message: String,
+        retry_after: Option<Duration>,
+        rules: &Rules,
+        now: Instant,
+    ) {
+        self.memory.errors = self.memory.errors.saturating_add(1);
+        let pause = self.error_pause(rules).max(retry_after.unwrap_or_default());
+        self.memory.pause_until = Some(now.mono + pause);
+        let news = self.record.trouble.as_ref().is_none_or(|trouble| trouble.reason != reason);
+        if news && self.memory.errors >= ERRORS_BEFORE_TROUBLE {
+            self.record.trouble =
+                Some(Trouble { since: now.wall, reason: reason.to_owned(), message: bounded(message) });
+        }
+    }
+
+    /// Doubling pauses, spread by the job's own token so that jobs do not come back all at once.
+    fn error_pause(&self, rules: &Rules) -> Duration {
+        let doublings = self.memory.errors.saturating_sub(1).min(16);
+        let full = rules.tuning.error_pause.saturating_mul(1 << doublings).min(rules.tuning.error_pause_max);
+        let spread = self
+            .record
+            .uid
+            .bytes()
+            .chain(self.memory.errors.to_le_bytes())
+            .fold(17_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte)))
+            % 1000;
+        full / 2 + full.mul_f64(f64::from(spread) / 2000.0)
+    }
+}
+
+/// A job that was just let go is worth a look soon, even if the user asked for few looks.
+fn first_look_after(rules: &Rules) -> Duration {
+    rules.poll_interval.min(rules.tuning.cancel_poll)
+}
+
+/// The oldest of several jobs with the same token.
+fn lowest(ids: &[RemoteId]) -> Option<RemoteId> {
+    ids.iter().min_by_key(|id| (id.as_str().parse::<u64>().unwrap_or(u64::MAX), id.as_str())).cloned()
+}
+
+fn bounded(mut text: String) -> String {
+    if text.len() > TEXT_LIMIT {
+        let end = (0..=TEXT_LIMIT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+fn bounded_outcome(outcome: Outcome) -> Outcome {
+    Outcome { reason: bounded(outcome.reason), message: bounded(outcome.message), ..outcome }
+}
