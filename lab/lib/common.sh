@@ -154,3 +154,6 @@ put() {
   cat >"$new"
   mv -f "$new" "$1"
 }
+
+# random_hex BYTES
+random_hex() { head -c "$1" /dev/urandom | od -An -tx1 | tr -d ' \n'; }
