@@ -2,9 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{
-    BridgeJobSpec, JobData, PodTemplate, PropertiesError, PullPolicy, ResourceManager, S3Storage, S3Upload,
-};
+use crate::{BridgeJobSpec, JobData, PodTemplate, PropertiesError, PullPolicy, ResourceManager, S3Storage, S3Upload};
 
 impl BridgeJobSpec {
     /// The script, in either spelling; empty if there is none.
@@ -15,9 +13,7 @@ impl BridgeJobSpec {
 
     /// `jobproperties` as a map, whichever way they were written.
     pub fn properties(&self) -> Result<Map<String, Value>, PropertiesError> {
-        self.job_properties
-            .as_ref()
-            .map_or_else(|| Ok(Map::new()), crate::JobProperties::parse)
+        self.job_properties.as_ref().map_or_else(|| Ok(Map::new()), crate::JobProperties::parse)
     }
 
     /// The S3 store; one with empty names is none.
@@ -95,10 +91,7 @@ impl std::str::FromStr for ResourceManager {
     type Err = UnknownManager;
 
     fn from_str(word: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|manager| manager.as_str() == word)
-            .ok_or_else(|| UnknownManager(word.to_owned()))
+        Self::ALL.into_iter().find(|manager| manager.as_str() == word).ok_or_else(|| UnknownManager(word.to_owned()))
     }
 }
 

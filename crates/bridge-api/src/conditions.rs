@@ -2,6 +2,8 @@
 //!
 //! The text of each is both its documentation here and its entry in the API reference.
 
+#![allow(clippy::doc_markdown, reason = "these comments are the text of the API reference")]
+
 /// A condition type or a reason, with what people need to know about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Term {
@@ -92,6 +94,9 @@ terms! {
     STAGE_IN_EXPIRED = "StageInExpired",
         "Inputs could not be fetched in time, so the job was not submitted.",
         "Check the names of the objects, the bucket and the S3 credentials, then create the BridgeJob again.";
+    STAGE_IN_FAILED = "StageInFailed",
+        "Inputs could not be fetched, so the job was not submitted.",
+        "Correct the bucket or object that the message names, then create the BridgeJob again.";
     STAGE_OUT_FAILED = "StageOutFailed",
         "The job has ended, but some outputs could not be uploaded.",
         "Fetch the files that the message names from the remote system.";

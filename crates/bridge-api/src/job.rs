@@ -1,7 +1,7 @@
 //! The `BridgeJob` resource: what a user asks for.
 
-// `KubeSchema` copies each struct, with its `pub`, into a function.
-#![allow(unreachable_pub)]
+#![allow(unreachable_pub, reason = "`KubeSchema` copies each struct, with its `pub`, into a function")]
+#![allow(clippy::doc_markdown, reason = "these comments are what `kubectl explain` shows")]
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::schema::{MAX_SCRIPT, MAX_TEXT};
 use crate::{BridgeJobStatus, JobProperties, rules, schema};
 
-/// A job on a system outside of Kubernetes, and its whole life mirrored here.
+/// What the job is and where it runs.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[kube(
     group = "bridgejob.ibm.com",

@@ -11,6 +11,7 @@ mod job;
 pub mod names;
 mod properties;
 pub mod reader;
+mod reference;
 pub mod rules;
 pub mod schema;
 mod status;
@@ -24,5 +25,6 @@ pub use job::{
 };
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub use properties::{JobProperties, PropertiesError};
-pub use validate::FieldError;
+pub use reference::reference_markdown;
 pub use status::{BridgeJobStatus, Handover, JobStatus, Output};
+pub use validate::FieldError;

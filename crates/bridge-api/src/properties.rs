@@ -63,9 +63,7 @@ fn invalid(text: &str, error: &serde_json::Error) -> PropertiesError {
     let line = error.line().max(1);
     let column = error.column().max(1);
     let full = error.to_string();
-    let what = full
-        .rsplit_once(" at line ")
-        .map_or(full.as_str(), |(what, _)| what);
+    let what = full.rsplit_once(" at line ").map_or(full.as_str(), |(what, _)| what);
     // Copied from a typeset page, quotes are not those of JSON; the parser's words do not help there.
     let hint = if text.contains(['\u{201c}', '\u{201d}', '\u{2018}', '\u{2019}']) {
         "write straight quotes (\") in place of the typographic ones"

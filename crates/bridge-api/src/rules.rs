@@ -16,11 +16,7 @@ pub struct CelRule {
 impl CelRule {
     pub(crate) fn rule(self) -> Rule {
         let rule = Rule::new(self.cel).message(self.message);
-        if self.field.is_empty() {
-            rule
-        } else {
-            rule.field_path(format!(".{}", self.field))
-        }
+        if self.field.is_empty() { rule } else { rule.field_path(format!(".{}", self.field)) }
     }
 }
 
@@ -42,10 +38,7 @@ macro_rules! immutable {
                 $field,
                 ")"
             ),
-            message: concat!(
-                $field,
-                " cannot be changed after creation; delete the BridgeJob and create it again"
-            ),
+            message: concat!($field, " cannot be changed after creation; delete the BridgeJob and create it again"),
             // A rule may not point at a field that the new object lacks, so it points at the spec.
             field: "",
         };

@@ -148,7 +148,6 @@ pub(crate) fn resources(_: &mut SchemaGenerator) -> Schema {
             "maxProperties": 16,
             "additionalProperties": {
                 "x-kubernetes-int-or-string": true,
-                "anyOf": [{ "type": "integer" }, { "type": "string" }],
                 "maxLength": 64,
                 "pattern": QUANTITY
             }
@@ -163,8 +162,7 @@ pub(crate) fn resources(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-const QUANTITY: &str =
-    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
 pub(crate) fn image_pull_secrets(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

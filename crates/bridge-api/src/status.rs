@@ -1,15 +1,15 @@
 //! The status of a `BridgeJob`: what is known about the remote job.
 
-// `KubeSchema` copies each struct, with its `pub`, into a function.
-#![allow(unreachable_pub)]
+#![allow(unreachable_pub, reason = "`KubeSchema` copies each struct, with its `pub`, into a function")]
+#![allow(clippy::doc_markdown, reason = "these comments are what `kubectl explain` shows")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema::{self, MAX_MESSAGE};
 use crate::ResourceManager;
+use crate::schema::{self, MAX_MESSAGE};
 
 /// What is known about the remote job; written by the operator alone.
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, PartialEq, Serialize)]

@@ -53,11 +53,7 @@ pub fn spec(spec: &BridgeJobSpec) -> Vec<FieldError> {
     );
     check(written(&data.jobscript) != written(&data.job_script), "spec.jobdata", rules::ONE_SCRIPT);
     check(texts(spec) <= MAX_TEXTS, "spec.jobdata", rules::TOTAL_SIZE);
-    check(
-        data.script_location != ScriptLocation::S3 || s3,
-        "spec.jobdata.scriptlocation",
-        rules::SCRIPT_NEEDS_S3,
-    );
+    check(data.script_location != ScriptLocation::S3 || s3, "spec.jobdata.scriptlocation", rules::SCRIPT_NEEDS_S3);
     check(
         data.script_extra_location != ExtraLocation::S3
             || (data.script_metadata.is_empty() && data.job_parameters.is_empty())
@@ -71,11 +67,7 @@ pub fn spec(spec: &BridgeJobSpec) -> Vec<FieldError> {
         rules::DATA_NEEDS_S3,
     );
     if let Some(storage) = &spec.s3_storage {
-        check(
-            storage.s3_secret.is_empty() == storage.endpoint.is_empty(),
-            "spec.s3storage",
-            rules::S3_COMPLETE,
-        );
+        check(storage.s3_secret.is_empty() == storage.endpoint.is_empty(), "spec.s3storage", rules::S3_COMPLETE);
         check(!storage.endpoint.contains('/'), "spec.s3storage.endpoint", rules::ENDPOINT_BARE);
     }
     if let Some(upload) = &spec.s3_upload {
@@ -172,5 +164,7 @@ pub(crate) fn not_dns(name: &str, dots: bool) -> Option<String> {
     } else {
         String::new()
     };
-    Some(format!("\"{name}\" is not a name; write lower case letters, digits and \"-\", a letter or digit first and last{hint}"))
+    Some(format!(
+        "\"{name}\" is not a name; write lower case letters, digits and \"-\", a letter or digit first and last{hint}"
+    ))
 }

@@ -19,6 +19,7 @@ pub(super) struct Finding {
     pub(super) message: String,
     /// Fields that the person meant by this; nothing more is said about them.
     pub(super) covers: Vec<String>,
+    missing: bool,
 }
 
 pub(super) struct Checker<'a> {
@@ -37,7 +38,9 @@ impl<'a> Checker<'a> {
     /// The value as JSON; what is wrong in it is left out, so that the rest can be looked at too.
     pub(super) fn document(mut self, node: &Node, schema: &Value) -> (Value, Vec<Finding>, Places) {
         let value = self.check(node, schema, "").unwrap_or_else(|| json!({}));
-        self.findings.sort_by_key(|finding| (finding.at.line, finding.at.column));
+        // A field is not missing if it was only misspelt or written in another place.
+        let meant: Vec<String> = self.findings.iter().flat_map(|finding| finding.covers.clone()).collect();
+        self.findings.retain(|finding| !finding.missing || !meant.iter().any(|path| within(path, &finding.path)));
         (value, self.findings, Places(self.places))
     }
 
@@ -64,9 +67,10 @@ impl<'a> Checker<'a> {
 
     fn object(&mut self, node: &Node, schema: &Value, path: &str) -> Option<Value> {
         let Tree::Map(entries) = &node.value else {
-            let choices = schema.get("properties").and_then(Value::as_object).map(|properties| {
-                properties.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
-            });
+            let choices = schema
+                .get("properties")
+                .and_then(Value::as_object)
+                .map(|properties| properties.keys().map(String::as_str).collect::<Vec<_>>().join(", "));
             let what = match choices {
                 Some(choices) => format!("write it as a map of: {choices}"),
                 None => "write it as a map of name: value".to_owned(),
@@ -81,7 +85,6 @@ impl<'a> Checker<'a> {
         }
         let mut object = Map::new();
         let mut unknown = Vec::new();
-        let first_finding = self.findings.len();
         for entry in entries {
             let here = join(path, &entry.key);
             let Some(schema) = properties.get(&entry.key).or(others) else {
@@ -92,7 +95,9 @@ impl<'a> Checker<'a> {
             if entry.value.is_null() {
                 continue;
             }
-            self.places.insert(here.clone(), entry.value.at);
+            // The first key below it is not where a person looks for a map.
+            let at = if matches!(entry.value.value, Tree::Scalar(_)) { entry.value.at } else { entry.key_at };
+            self.places.insert(here.clone(), at);
             if let Some(value) = self.check(&entry.value, schema, &here) {
                 object.insert(entry.key.clone(), value);
             }
@@ -109,29 +114,35 @@ impl<'a> Checker<'a> {
                 path: here,
                 message: format!("unknown field; {hint}"),
                 covers,
+                missing: false,
             });
         }
-        self.required(node, schema, path, &mut object, first_finding);
+        self.required(node, schema, path, &mut object);
         Some(Value::Object(object))
     }
 
-    fn required(&mut self, node: &Node, schema: &Value, path: &str, object: &mut Map<String, Value>, from: usize) {
+    fn required(&mut self, node: &Node, schema: &Value, path: &str, object: &mut Map<String, Value>) {
         let names = schema.get("required").and_then(Value::as_array).into_iter().flatten();
         for name in names.filter_map(Value::as_str) {
             if object.contains_key(name) {
                 continue;
             }
             let here = join(path, name);
-            let said = self.findings.iter().skip(from).any(|finding| {
-                finding.path == here || finding.covers.iter().any(|covered| within(covered, &here))
-            });
+            let said = self.findings.iter().any(|finding| finding.path == here);
             let property = schema.get("properties").and_then(|properties| properties.get(name));
             if !said {
                 let example = match property.and_then(|property| property.get("type")).and_then(Value::as_str) {
                     Some("object") => format!("write {name}: with its fields below it"),
                     _ => format!("write {name}: <value>"),
                 };
-                self.say(node.at, &here, format!("is missing; {example}"));
+                let at = self.places.get(path).copied().unwrap_or(node.at);
+                self.findings.push(Finding {
+                    at,
+                    path: here,
+                    message: format!("is missing; {example}"),
+                    covers: Vec::new(),
+                    missing: true,
+                });
             }
             // Something of the right type, so that the other rules can still be tried.
             let stand_in = match property.and_then(|property| property.get("type")).and_then(Value::as_str) {
@@ -195,7 +206,11 @@ impl<'a> Checker<'a> {
             return None;
         }
         if let Some(min) = limit(schema, "minLength").filter(|min| text.chars().count() < *min) {
-            let what = if min == 1 { "is empty; write a value".to_owned() } else { format!("is shorter than {min} characters") };
+            let what = if min == 1 {
+                "is empty; write a value".to_owned()
+            } else {
+                format!("is shorter than {min} characters")
+            };
             self.say(node.at, path, what);
             return None;
         }
@@ -300,14 +315,13 @@ impl<'a> Checker<'a> {
     }
 
     fn say(&mut self, at: Mark, path: &str, message: String) {
-        self.findings.push(Finding { at, path: path.to_owned(), message, covers: Vec::new() });
+        self.findings.push(Finding { at, path: path.to_owned(), message, covers: Vec::new(), missing: false });
     }
 }
 
 /// Whether `path` is `ancestor` or lies in it.
 pub(super) fn within(path: &str, ancestor: &str) -> bool {
-    path.strip_prefix(ancestor)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    path.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 fn limit(schema: &Value, name: &str) -> Option<usize> {

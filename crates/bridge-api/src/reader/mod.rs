@@ -10,18 +10,17 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::CustomResourceExt;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
+use crate::BridgeJob;
 use crate::names::{API_VERSION, GROUP, KIND, LEGACY_GROUP, VERSION};
 use crate::validate::{self, FieldError};
-use crate::BridgeJob;
 
 pub use secret::SecretDocument;
 
 use check::{Checker, Finding, within};
-use suggest::{Fields, closest};
+use suggest::{Fields, misspelt};
 use tree::{Node, Tree};
 
 /// Larger than any object that a cluster would take, several times over.
@@ -45,6 +44,13 @@ pub struct Reading {
     pub problems: Vec<Problem>,
     /// What the reader changed or left out, to be told to people.
     pub notes: Vec<Problem>,
+}
+
+impl Reading {
+    /// The documents and the notes, or the problems if there are any.
+    pub fn into_result(self) -> Result<(Vec<Document>, Vec<Problem>), Vec<Problem>> {
+        if self.problems.is_empty() { Ok((self.documents, self.notes)) } else { Err(self.problems) }
+    }
 }
 
 /// One document of a file.
@@ -147,9 +153,9 @@ fn text_of(bytes: &[u8]) -> Result<&str, (Option<Mark>, String)> {
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let valid = &bytes[..error.valid_up_to()];
-        let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
-        let start = valid.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        let column = String::from_utf8_lossy(&valid[start..]).chars().count() + 1;
+        let lines: Vec<&[u8]> = valid.split(|byte| *byte == b'\n').collect();
+        let line = lines.len();
+        let column = lines.last().map_or(0, |last| String::from_utf8_lossy(last).chars().count()) + 1;
         (Some(Mark { line, column }), "is not UTF-8 text; give a YAML or JSON file".to_owned())
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -207,9 +213,8 @@ impl Reader {
 
     fn document(&mut self, node: &Node, within: &str) {
         if !matches!(node.value, Tree::Map(_)) {
-            let message = format!(
-                "is not a Kubernetes object; a {KIND} begins with apiVersion: {API_VERSION} and kind: {KIND}"
-            );
+            let message =
+                format!("is not a Kubernetes object; a {KIND} begins with apiVersion: {API_VERSION} and kind: {KIND}");
             return self.problem(Some(node.at), within, message);
         }
         let kind = node.get("kind").and_then(Node::text);
@@ -218,17 +223,17 @@ impl Reader {
         match (kind, version) {
             (Some(KIND), _) => self.job(node),
             (Some("Secret"), None | Some("v1")) => self.secret(node),
-            (Some("List"), _) | (Some("BridgeJobList"), _) if within.is_empty() => self.list(node),
+            (Some("List" | "BridgeJobList"), _) if within.is_empty() => self.list(node),
             (Some(kind), _) if ours => {
                 let at = node.get("kind").map(|kind| kind.at);
                 self.problem(at, "kind", format!("unknown kind \"{kind}\"; write {KIND}"));
             }
-            (Some(kind), _) if closest(kind, [KIND].into_iter()).is_some() => {
+            (Some(kind), _) if misspelt(kind, [KIND].into_iter()).is_some() => {
                 let at = node.get("kind").map(|kind| kind.at);
                 self.problem(at, "kind", format!("unknown kind \"{kind}\"; did you mean \"{KIND}\"?"));
             }
             (None, _) if ours || looks_like_job(node) => {
-                let (at, message) = self.wrong_header(node, "kind", KIND);
+                let (at, message) = wrong_header(node, "kind", KIND);
                 self.problem(Some(at), "kind", message);
             }
             (None, _) => {
@@ -238,18 +243,12 @@ impl Reader {
             (Some(kind), version) => {
                 let of = version.map(|version| format!(" of {version}")).unwrap_or_default();
                 let at = node.get("kind").map(|kind| kind.at);
-                self.problem(at, "kind", format!("a {kind}{of} cannot be used here; write a {KIND}, or a Secret beside it"));
+                self.problem(
+                    at,
+                    "kind",
+                    format!("a {kind}{of} cannot be used here; write a {KIND}, or a Secret beside it"),
+                );
             }
-        }
-    }
-
-    /// A header field that is not there, or is there in another spelling or with another type.
-    fn wrong_header(&self, node: &Node, name: &str, value: &str) -> (Mark, String) {
-        let other = node.entries().iter().find(|entry| entry.key.eq_ignore_ascii_case(name));
-        match other {
-            Some(entry) if entry.key == name => (entry.value.at, format!("must be text; write {name}: {value}")),
-            Some(entry) => (entry.key_at, format!("is missing, but there is \"{}\"; write {name}: {value}", entry.key)),
-            None => (node.at, format!("is missing; write {name}: {value}")),
         }
     }
 
@@ -266,8 +265,7 @@ impl Reader {
 
     fn job(&mut self, node: &Node) {
         self.version(node);
-        let (value, findings, places) =
-            Checker::new(&self.job_fields, false).document(node, &self.job_schema);
+        let (value, findings, places) = Checker::new(&self.job_fields, false).document(node, &self.job_schema);
         let structural = findings.len();
         let mut errors = Vec::new();
         let parsed = serde_json::from_value::<BridgeJob>(value);
@@ -299,7 +297,7 @@ impl Reader {
 
     fn version(&mut self, node: &Node) {
         let Some(given) = node.get("apiVersion").and_then(Node::text) else {
-            let (at, message) = self.wrong_header(node, "apiVersion", API_VERSION);
+            let (at, message) = wrong_header(node, "apiVersion", API_VERSION);
             return self.problem(Some(at), "apiVersion", message);
         };
         if given == API_VERSION {
@@ -322,8 +320,7 @@ impl Reader {
     }
 
     fn secret(&mut self, node: &Node) {
-        let (value, findings, places) =
-            Checker::new(&self.secret_fields, true).document(node, &self.secret_schema);
+        let (value, findings, places) = Checker::new(&self.secret_fields, true).document(node, &self.secret_schema);
         let result = secret::decode(&value);
         let mut clean = findings.is_empty();
         match result {
@@ -377,6 +374,16 @@ impl Reader {
     }
 }
 
+/// A header field that is not there, or is there in another spelling or with another type.
+fn wrong_header(node: &Node, name: &str, value: &str) -> (Mark, String) {
+    let other = node.entries().iter().find(|entry| entry.key.eq_ignore_ascii_case(name));
+    match other {
+        Some(entry) if entry.key == name => (entry.value.at, format!("must be text; write {name}: {value}")),
+        Some(entry) => (entry.key_at, format!("is missing, but there is \"{}\"; write {name}: {value}", entry.key)),
+        None => (node.at, format!("is missing; write {name}: {value}")),
+    }
+}
+
 /// Whether something was already said about a field, about one around it or about one in it.
 fn said(findings: &[Finding], path: &str) -> bool {
     findings.iter().any(|finding| {
@@ -398,11 +405,10 @@ fn looks_like_job(node: &Node) -> bool {
 
 /// The generated schema of a `BridgeJob`, with what the API server knows of by itself.
 fn job_schema() -> Value {
-    let mut schema = crate::crd::open_api(&BridgeJob::crd());
+    let mut schema = crate::crd::open_api(&crate::crd());
     schema["properties"]["apiVersion"] = serde_json::json!({ "type": "string" });
     schema["properties"]["kind"] = serde_json::json!({ "type": "string" });
-    schema["properties"]["metadata"] =
-        schema_of::<k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>();
+    schema["properties"]["metadata"] = schema_of::<k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>();
     // What was there before does not matter to a new job, and it may come from another version.
     schema["properties"]["status"] = serde_json::json!({});
     schema["required"] = serde_json::json!(["metadata", "spec"]);

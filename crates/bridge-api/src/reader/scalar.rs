@@ -86,9 +86,7 @@ fn number(text: &str) -> Result<Option<Number>, String> {
             .ok()
             .or_else(|| unsigned.parse().ok().and_then(Number::from_f64)));
     }
-    let float = digits
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-'));
+    let float = digits.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-'));
     Ok(float.then(|| text.parse().ok().and_then(Number::from_f64)).flatten())
 }
 

@@ -60,7 +60,10 @@ pub(super) fn decode(value: &Value) -> Result<SecretDocument, Vec<FieldError>> {
     let metadata = &value["metadata"];
     let name = metadata["name"].as_str().unwrap_or_default();
     if name.is_empty() {
-        errors.push(FieldError::new("metadata.name", "is missing; write the name that the job's resourcesecret or s3secret says"));
+        errors.push(FieldError::new(
+            "metadata.name",
+            "is missing; write the name that the job's resourcesecret or s3secret says",
+        ));
     } else if let Some(message) = not_dns(name, true) {
         errors.push(FieldError::new("metadata.name", message));
     }
@@ -73,9 +76,5 @@ pub(super) fn decode(value: &Value) -> Result<SecretDocument, Vec<FieldError>> {
 }
 
 fn entries<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
-    value[field]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
+    value[field].as_object().into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
 }

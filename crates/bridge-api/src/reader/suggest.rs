@@ -16,9 +16,9 @@ impl Fields {
         paths.retain(|path| {
             !path.starts_with("status")
                 && (!path.starts_with("metadata.")
-                    || ["name", "namespace", "labels", "annotations"].iter().any(|name| {
-                        path.strip_prefix("metadata.") == Some(name)
-                    }))
+                    || ["name", "namespace", "labels", "annotations"]
+                        .iter()
+                        .any(|name| path.strip_prefix("metadata.") == Some(name)))
         });
         Self { paths }
     }
@@ -27,61 +27,66 @@ impl Fields {
     pub(super) fn suggest(&self, parent: &str, key: &str, siblings: &Map<String, Value>) -> (String, Vec<String>) {
         let here = |name: &str| join(parent, name);
         let wanted = fold(key);
-        if let Some(name) = siblings.keys().find(|name| fold(name) == wanted) {
+        if let Some(name) = siblings.keys().rfind(|name| fold(name) == wanted) {
             return (format!("did you mean \"{name}\"?"), vec![here(name)]);
         }
-        let elsewhere: Vec<&String> = self
-            .paths
-            .iter()
-            .filter(|path| fold(last(path)) == wanted && !inside(path, parent, key))
-            .collect();
+        let mut elsewhere: Vec<&String> = self.paths.iter().filter(|path| fold(last(path)) == wanted).collect();
+        if elsewhere.iter().any(|path| last(path) == key) {
+            elsewhere.retain(|path| last(path) == key);
+        }
         if !elsewhere.is_empty() && elsewhere.len() <= 3 {
             let places: Vec<String> = elsewhere.iter().map(|path| place(path, key)).collect();
-            return (
-                format!("it belongs in {}", places.join(" or ")),
-                elsewhere.into_iter().cloned().collect(),
-            );
+            return (format!("it belongs in {}", places.join(" or ")), elsewhere.into_iter().cloned().collect());
         }
         if let Some(name) = closest(key, siblings.keys().map(String::as_str)) {
             return (format!("did you mean \"{name}\"?"), vec![here(name)]);
         }
-        let best = closest(key, self.paths.iter().map(|path| last(path)));
+        let best = misspelt(key, self.paths.iter().map(|path| last(path)));
         if let Some(path) = best.and_then(|name| self.paths.iter().find(|path| last(path) == name)) {
             return (format!("did you mean {path}?"), vec![path.clone()]);
         }
         let names: Vec<&str> = siblings.keys().map(String::as_str).collect();
-        (format!("the fields here are: {}", names.join(", ")), Vec::new())
+        let mut hint = format!("the fields here are: {}", names.join(", "));
+        if ["spec", "spec.jobdata"].contains(&parent) {
+            hint.push_str("; what the resource manager is to know goes into spec.jobproperties");
+        }
+        (hint, Vec::new())
     }
 }
 
-/// The one of `choices` that `word` is most likely a misspelling of.
+/// The one of `choices` that `word` is a misspelling or the short form of.
 pub(super) fn closest<'a>(word: &str, choices: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = fold(word);
+    best(0.7, choices, |choice| {
+        let name = fold(choice);
+        let short = wanted.len() >= 3 && name.ends_with(&wanted);
+        let long = name.len() >= 3 && wanted.ends_with(&name);
+        let score = strsim::normalized_damerau_levenshtein(&wanted, &name);
+        if short || long { score.max(0.75) } else { score }
+    })
+}
+
+/// The one of `choices` that `word` is a misspelling of; for choices that are further away.
+pub(super) fn misspelt<'a>(word: &str, choices: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let wanted = fold(word);
+    best(0.8, choices, |choice| strsim::normalized_damerau_levenshtein(&wanted, &fold(choice)))
+}
+
+/// Of two that are as good, the later: of `jobScript` and `jobscript` that is the one the documentation uses.
+fn best<'a>(least: f64, choices: impl Iterator<Item = &'a str>, score: impl Fn(&str) -> f64) -> Option<&'a str> {
     choices
-        .map(|choice| {
-            let name = fold(choice);
-            let mut score = strsim::normalized_damerau_levenshtein(&wanted, &name);
-            if wanted.len() >= 3 && (name.ends_with(&wanted) || wanted.ends_with(&name) && name.len() >= 3) {
-                score = score.max(0.75);
-            }
-            (score, choice)
-        })
-        .filter(|(score, _)| *score >= 0.7)
-        .fold(None, |best: Option<(f64, &str)>, next| match best {
-            Some(best) if best.0 >= next.0 => Some(best),
-            _ => Some(next),
-        })
+        .map(|choice| (score(choice), choice))
+        .filter(|(score, _)| *score >= least)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, choice)| choice)
 }
 
 /// Case, `_` and `-` are what people get wrong most.
 fn fold(name: &str) -> String {
-    name.chars()
-        .filter(|c| !matches!(c, '_' | '-'))
-        .flat_map(char::to_lowercase)
-        .collect()
+    name.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
 }
 
+/// Fields of list entries are left out: nobody means those when writing elsewhere.
 fn collect(schema: &Value, path: &str, paths: &mut Vec<String>) {
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
         for (name, schema) in properties {
@@ -89,9 +94,6 @@ fn collect(schema: &Value, path: &str, paths: &mut Vec<String>) {
             paths.push(path.clone());
             collect(schema, &path, paths);
         }
-    }
-    if let Some(items) = schema.get("items") {
-        collect(items, &format!("{path}[]"), paths);
     }
 }
 
@@ -110,8 +112,4 @@ fn place(path: &str, key: &str) -> String {
         None if path == key => "the top level".to_owned(),
         None => format!("the top level, and is spelt \"{path}\""),
     }
-}
-
-fn inside(path: &str, parent: &str, key: &str) -> bool {
-    path == join(parent, key)
 }

@@ -1,6 +1,7 @@
 //! YAML events to a tree in which every key and value knows its place.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde_saphyr::granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, Tag, options};
 
@@ -38,10 +39,7 @@ pub(super) struct Entry {
 
 impl Node {
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
-        self.entries()
-            .iter()
-            .find(|entry| entry.key == key)
-            .map(|entry| &entry.value)
+        self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
     pub(super) fn entries(&self) -> &[Entry] {
@@ -76,7 +74,9 @@ impl Node {
             Tree::Scalar(_) => {}
             Tree::List(items) => items.iter().for_each(&mut add),
             Tree::Map(entries) => {
-                entries.iter().for_each(|entry| add(&entry.value));
+                for entry in entries {
+                    add(&entry.value);
+                }
                 bytes += entries.iter().map(|entry| entry.key.len()).sum::<usize>();
             }
         }
@@ -94,10 +94,7 @@ pub(super) struct Fault {
 
 /// The documents of a text, as far as it can be read, and what is wrong with it.
 pub(super) fn parse(text: &str) -> (Vec<Node>, Vec<Fault>) {
-    let mut builder = Builder {
-        source: text.lines().collect(),
-        ..Builder::default()
-    };
+    let mut builder = Builder { source: text.lines().collect(), ..Builder::default() };
     let options = options! { emit_comments: false };
     for event in Parser::new_from_str_with_options(text, options) {
         let result = match event {
@@ -128,8 +125,22 @@ struct Open {
     at: Mark,
     anchor: usize,
     items: Vec<Node>,
-    /// `Some` for a map; inside, the key that waits for its value.
-    map: Option<(Vec<Entry>, Option<(String, Mark, bool)>)>,
+    /// `Some` for a map.
+    map: Option<OpenMap>,
+}
+
+#[derive(Default)]
+struct OpenMap {
+    entries: Vec<Entry>,
+    /// The key that waits for its value.
+    key: Option<Key>,
+}
+
+struct Key {
+    name: String,
+    at: Mark,
+    /// Written without quotes; only then is `<<` a merge.
+    plain: bool,
 }
 
 impl Builder<'_> {
@@ -142,11 +153,11 @@ impl Builder<'_> {
                 self.close(node, anchor, style == ScalarStyle::Plain)
             }
             Event::SequenceStart(_, anchor, tag) => self.open(at, anchor, tag.as_deref(), None),
-            Event::MappingStart(_, anchor, tag) => self.open(at, anchor, tag.as_deref(), Some((Vec::new(), None))),
+            Event::MappingStart(_, anchor, tag) => self.open(at, anchor, tag.as_deref(), Some(OpenMap::default())),
             Event::SequenceEnd | Event::MappingEnd => {
                 let Some(open) = self.open.pop() else { return Ok(()) };
                 let value = match open.map {
-                    Some((entries, _)) => Tree::Map(self.finish(entries)),
+                    Some(map) => Tree::Map(self.finish(map.entries)),
                     None => Tree::List(open.items),
                 };
                 self.close(Node { at: open.at, value }, open.anchor, false)
@@ -181,30 +192,13 @@ impl Builder<'_> {
                 Scalar::Null
             })
         } else {
-            let block = (style == ScalarStyle::Literal).then(|| self.block(at)).flatten();
+            let block = (style == ScalarStyle::Literal).then_some(at);
             Scalar::Text { text, plain: false, block }
         };
         Node { at, value: Tree::Scalar(value) }
     }
 
-    /// Where the first line of a literal block (`|`) is, so that errors inside of it have a place.
-    fn block(&self, at: Mark) -> Option<Mark> {
-        // The span begins at the `|` or at the text, depending on the parser's mood; the text is never on the `|` line.
-        let header = self.source.get(at.line.checked_sub(1)?)?;
-        let skip = usize::from(header.chars().nth(at.column - 1) == Some('|'));
-        let line = at.line + skip;
-        let first = self.source.get(line - 1)?;
-        let indent = first.len() - first.trim_start_matches(' ').len();
-        Some(Mark { line, column: indent + 1 })
-    }
-
-    fn open(
-        &mut self,
-        at: Mark,
-        anchor: usize,
-        tag: Option<&Tag>,
-        map: Option<(Vec<Entry>, Option<(String, Mark, bool)>)>,
-    ) -> Result<(), Fault> {
+    fn open(&mut self, at: Mark, anchor: usize, tag: Option<&Tag>, map: Option<OpenMap>) -> Result<(), Fault> {
         self.count(at, 1, 0)?;
         self.deep(at, 1)?;
         if let Some(tag) = tag.filter(|tag| !tag.is_yaml_core_schema()) {
@@ -226,13 +220,16 @@ impl Builder<'_> {
         };
         match &mut open.map {
             None => open.items.push(node),
-            Some((entries, waiting)) => match waiting.take() {
-                Some((key, key_at, true)) if key == "<<" => merge(entries, key_at, node),
-                Some((key, key_at, _)) => entries.push(Entry { key, key_at, value: node, merged: false }),
-                None => match node.value {
-                    Tree::Scalar(scalar) => *waiting = Some((scalar.into_key(), node.at, plain)),
-                    _ => return Err(self.fault(node.at, "a list or map is used as a key; write a word before the colon")),
-                },
+            Some(map) => match map.key.take() {
+                Some(key) if key.plain && key.name == "<<" => merge(&mut map.entries, key.at, node),
+                Some(key) => map.entries.push(Entry { key: key.name, key_at: key.at, value: node, merged: false }),
+                None => {
+                    let Tree::Scalar(scalar) = node.value else {
+                        let message = "a list or map is used as a key; write a word before the colon";
+                        return Err(self.fault(node.at, message));
+                    };
+                    map.key = Some(Key { name: scalar.into_key(), at: node.at, plain });
+                }
             },
         }
         Ok(())
@@ -272,14 +269,17 @@ impl Builder<'_> {
         self.nodes += nodes;
         self.bytes += bytes;
         if self.nodes > MAX_NODES || self.bytes > MAX_BYTES {
-            return Err(self.fault(at, "the file grows beyond all limits when its anchors are expanded; write it with fewer"));
+            return Err(
+                self.fault(at, "the file grows beyond all limits when its anchors are expanded; write it with fewer")
+            );
         }
         Ok(())
     }
 
     fn deep(&self, at: Mark, more: usize) -> Result<(), Fault> {
         if self.open.len() + more > MAX_DEPTH {
-            return Err(self.fault(at, "nested deeper than 64 levels; no field of a BridgeJob is"));
+            let message = "nested deeper than 64 levels; no field of a BridgeJob is".to_owned();
+            return Err(Fault { at, path: String::new(), message });
         }
         Ok(())
     }
@@ -292,9 +292,11 @@ impl Builder<'_> {
         let mut path = String::new();
         for open in &self.open {
             match &open.map {
-                Some((_, Some((key, ..)))) => push(&mut path, key),
+                Some(OpenMap { key: Some(key), .. }) => push(&mut path, &key.name),
                 Some(_) => {}
-                None => path.push_str(&format!("[{}]", open.items.len())),
+                None => {
+                    let _ = write!(path, "[{}]", open.items.len());
+                }
             }
         }
         path
@@ -326,26 +328,22 @@ fn syntax(source: &[&str], error: &ScanError) -> Fault {
     let marker = error.marker();
     let at = Mark { line: marker.line().max(1), column: marker.col() + 1 };
     // The parser notices a tab late and in other words.
-    let tab = source
-        .iter()
-        .enumerate()
-        .take(at.line)
-        .rev()
-        .take(2)
-        .find_map(|(index, line)| {
-            let blank = &line[..line.len() - line.trim_start().len()];
-            blank.find('\t').map(|column| Mark { line: index + 1, column: column + 1 })
-        });
+    let tab = source.iter().enumerate().skip(at.line.saturating_sub(2)).take(3).find_map(|(index, line)| {
+        let blank = &line[..line.len() - line.trim_start().len()];
+        blank.find('\t').map(|column| Mark { line: index + 1, column: column + 1 })
+    });
     if let Some(at) = tab {
         let message = "a tab is used for indentation; write spaces".to_owned();
         return Fault { at, path: String::new(), message };
     }
     let hint = match error.kind() {
         ErrorKind::MappingValueNotAllowed => "; check the indentation, and put text that contains \": \" in quotes",
-        ErrorKind::UnknownAnchor => "; define the anchor (&name) before its alias (*name), or put the text in quotes",
+        ErrorKind::UnknownAnchor | ErrorKind::MissingAnchorOrAliasName => "; text that begins with * or & needs quotes",
         ErrorKind::ExpectedBlockMappingKey | ErrorKind::ExpectedBlockSequenceEntry => "; check the indentation",
-        ErrorKind::UnexpectedEofFlowMapping | ErrorKind::UnexpectedEofImplicitFlowMapping => "; add the closing }",
-        ErrorKind::UnexpectedEofFlowSequence => "; add the closing ]",
+        ErrorKind::UnclosedQuotedScalar | ErrorKind::InvalidQuotedScalarIndent => "; close the quote",
+        ErrorKind::UnclosedFlowCollection { .. }
+        | ErrorKind::ExpectedFlowMappingSeparator
+        | ErrorKind::ExpectedFlowSequenceSeparator => "; close every { and [ that is opened",
         _ => "",
     };
     Fault { at, path: String::new(), message: format!("not valid YAML: {}{hint}", error.kind()) }

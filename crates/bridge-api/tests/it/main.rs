@@ -1,4 +1,8 @@
 //! Tests of the public surface.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod probe;
+mod bad_input;
+mod conventions;
+mod generated;
+mod good_input;
+mod rules;
