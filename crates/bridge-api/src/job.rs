@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{LocalObjectReference, ResourceRequirements, Toleration};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use crate::schema::{MAX_SCRIPT, MAX_TEXT};
 use crate::{BridgeJobStatus, JobProperties, rules, schema};
@@ -151,6 +153,19 @@ fn default_update_interval() -> u32 {
 
 fn yes() -> bool {
     true
+}
+
+/// People write `cpu: 1`, the API server keeps it as a number, and the Kubernetes types take only text.
+fn resources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ResourceRequirements>, D::Error> {
+    let Some(mut value) = Option::<Value>::deserialize(deserializer)? else { return Ok(None) };
+    for amounts in ["requests", "limits"] {
+        for (_, amount) in value.get_mut(amounts).and_then(Value::as_object_mut).into_iter().flatten() {
+            if amount.is_number() {
+                *amount = Value::String(amount.to_string());
+            }
+        }
+    }
+    serde_json::from_value(value).map(Some).map_err(D::Error::custom)
 }
 
 /// The script, its parameters and its data.
@@ -336,7 +351,7 @@ pub struct PodTemplate {
     pub tolerations: Vec<Toleration>,
 
     /// Requests and limits of the container, in place of the operator's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "resources")]
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,
 

@@ -270,9 +270,7 @@ impl<'a> Checker<'a> {
     fn quantity(&mut self, node: &Node, path: &str) -> Option<Value> {
         match &node.value {
             Tree::Scalar(Scalar::Number(number)) => Some(Value::String(number.to_string())),
-            Tree::Scalar(Scalar::Text { text, .. }) if text.starts_with(|c: char| c.is_ascii_digit()) => {
-                Some(Value::String(text.clone()))
-            }
+            Tree::Scalar(Scalar::Text { text, .. }) if is_quantity(text) => Some(Value::String(text.clone())),
             _ => self.wrong(node, path, "an amount", "write it like this: 250m, 1, 512Mi"),
         }
     }
@@ -319,6 +317,16 @@ impl<'a> Checker<'a> {
     }
 }
 
+/// The pattern in the schema, which is the one place where it has one.
+fn is_quantity(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(end);
+    let exponent = suffix.strip_prefix(['e', 'E']).is_some_and(|rest| rest.parse::<i16>().is_ok());
+    let units = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    number.parse::<f64>().is_ok() && (units.contains(&suffix) || exponent)
+}
+
 /// Whether `path` is `ancestor` or lies in it.
 pub(super) fn within(path: &str, ancestor: &str) -> bool {
     path.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -350,5 +358,27 @@ pub(super) fn plain_value(node: &Node) -> Value {
         Tree::Map(entries) => {
             Value::Object(entries.iter().map(|entry| (entry.key.clone(), plain_value(&entry.value))).collect())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities() {
+        for good in ["1", "250m", "1.5Gi", "100Mi", "1e3", "1E-3", "-1", ".5", "1E", "2."] {
+            assert!(is_quantity(good), "{good}");
+        }
+        for bad in ["", "much", "5foo", "1 Gi", "Gi", "1.2.3", "1mi", "e3", "."] {
+            assert!(!is_quantity(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn paths_lie_in_each_other_by_whole_names() {
+        assert!(within("spec.jobdata.jobscript", "spec.jobdata"));
+        assert!(within("spec.env[0]", "spec.env"));
+        assert!(!within("spec.jobdatas", "spec.jobdata"));
     }
 }

@@ -213,3 +213,15 @@ fn secrets() {
     let shown = format!("{secret:?}");
     assert!(!shown.contains("alice") && !shown.contains("new") && shown.contains("password"), "{shown}");
 }
+
+#[test]
+fn amounts_may_be_numbers() {
+    // As the API server stores them, and as a file holds them.
+    let stored: bridge_api::PodTemplate =
+        serde_json::from_value(json!({"resources": {"requests": {"cpu": 1, "memory": "100Mi"}}})).unwrap();
+    let text =
+        README.replace("  updateinterval: 30\n", "  podTemplate: {resources: {requests: {cpu: 1, memory: 100Mi}}}\n");
+    assert_eq!(job(&text).spec.pod_template(), stored);
+    let requests = stored.resources.unwrap().requests.unwrap();
+    assert_eq!((requests["cpu"].0.as_str(), requests["memory"].0.as_str()), ("1", "100Mi"));
+}
