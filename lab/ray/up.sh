@@ -7,10 +7,7 @@ ray_up() {
   local dir=$LAB/ray
   mkdir -p "$dir/log"
   [[ -d $dir/home ]] || install -d -m 755 -o 20010 -g 20010 "$dir/home"
-  if [[ ! -f $dir/token ]]; then
-    (umask 077 && random_hex 24 | put "$dir/token")
-    chown 20010: "$dir/token"
-  fi
+  [[ -f $dir/token ]] || random_hex 24 | install -m 600 -o 20010 -g 20010 /dev/stdin "$dir/token"
   # Ray is many processes that need each other: if it does not answer, all of it is started again.
   if alive "$dir/run/head.pid" && ! wait_for 5 "Ray's answer" ray_answers; then
     say "ray: up but silent: starting it again"

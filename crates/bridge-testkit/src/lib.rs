@@ -4,3 +4,4 @@
 pub mod conformance;
 pub mod faults;
 pub mod lab;
+pub mod s3;
