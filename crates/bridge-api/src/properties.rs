@@ -11,6 +11,8 @@ pub enum JobProperties {
     Text(String),
     /// The properties themselves.
     Map(Map<String, Value>),
+    /// Neither. The API server cannot refuse it, and the rest of the job must stay readable to say so in a condition.
+    Other(Value),
 }
 
 /// `jobproperties` is text, but not the JSON text of an object.
@@ -31,6 +33,16 @@ impl JobProperties {
         let text = match self {
             Self::Map(map) => return Ok(map.clone()),
             Self::Text(text) => text,
+            Self::Other(value) => {
+                return Err(PropertiesError {
+                    message: format!(
+                        "must be a map or the text of a JSON object, but is {}; write name: value pairs below it",
+                        kind_of(value)
+                    ),
+                    line: 1,
+                    column: 1,
+                });
+            }
         };
         if text.trim().is_empty() {
             return Ok(Map::new());
@@ -55,6 +67,7 @@ impl JobProperties {
         match self {
             Self::Text(text) => text.len(),
             Self::Map(map) => Value::Object(map.clone()).to_string().len(),
+            Self::Other(value) => value.to_string().len(),
         }
     }
 }
@@ -107,6 +120,15 @@ mod tests {
         for text in ["", "  \n", "{}"] {
             assert!(JobProperties::Text(text.into()).parse().unwrap().is_empty());
         }
+    }
+
+    #[test]
+    fn anything_else_is_read_and_refused_later() {
+        let other: JobProperties = serde_json::from_value(json!([1, 2])).unwrap();
+        assert_eq!(
+            other.parse().unwrap_err().to_string(),
+            "must be a map or the text of a JSON object, but is a list; write name: value pairs below it"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The rules of a `BridgeJob`: each is CEL for the API server and a wording shared with [`crate::validate()`].
+//! The rules of a `BridgeJob`: each is CEL for the API server and a wording shared with [`mod@crate::validate`].
 
 use kube::core::Rule;
 
