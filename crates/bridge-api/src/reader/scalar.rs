@@ -73,10 +73,10 @@ fn number(text: &str) -> Result<Option<Number>, String> {
     }
     if digits.bytes().all(|byte| byte.is_ascii_digit()) {
         if digits.len() > 1 && digits.starts_with('0') {
-            return Err(format!(
-                "the number {text} begins with 0, which some programs read as octal; \
-                 put it in quotes if it is text, or leave out the 0"
-            ));
+            // Without the number itself: it may be a password.
+            return Err("a number that begins with 0 is octal to some programs; put it in quotes if it is text, \
+                        or leave out the 0"
+                .to_owned());
         }
         let unsigned = text.strip_prefix('+').unwrap_or(text);
         return Ok(unsigned

@@ -114,7 +114,7 @@ pub(super) const CASES: &[Case] = &[
         "number with a leading zero",
         Edit("updateinterval: 20", "updateinterval: 020"),
         &[
-            "job.yaml:8:19: spec.updateinterval: the number 020 begins with 0, which some programs read as octal; put it in quotes if it is text, or leave out the 0",
+            "job.yaml:8:19: spec.updateinterval: a number that begins with 0 is octal to some programs; put it in quotes if it is text, or leave out the 0",
         ],
     ),
     (
