@@ -451,10 +451,15 @@ impl Engine {
         }
         entry.in_flight = None;
         match result {
-            // The holder is this very process: only others' keys beside the record changed.
+            // The holder is this very process: others' keys beside the record changed, or a reply to a save was lost.
             Ok(Some(stored)) if stored.record.holder == entry.machine.record().holder => {
                 entry.revision = Some(stored.revision);
                 entry.reload = false;
+                if entry.machine.is_saved_as(&stored.record) {
+                    entry.unsaved = false;
+                    entry.store_pause = None;
+                    entry.machine.saved(now);
+                }
                 self.ready.insert(slot);
             }
             Ok(_) => {
@@ -664,8 +669,12 @@ impl Engine {
             if entry.in_flight.is_some() || entry.unsaved {
                 continue;
             }
-            if let Effect::Poll { job, .. } = entry.machine.effect(&entry.rules, now) {
-                jobs.push((slot, job));
+            match entry.machine.effect(&entry.rules, now) {
+                Effect::Poll { job, .. } => jobs.push((slot, job)),
+                // Something more urgent has become due while it waited for the round.
+                _ => {
+                    self.ready.insert(slot);
+                }
             }
         }
         if jobs.is_empty() {

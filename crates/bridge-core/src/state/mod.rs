@@ -182,6 +182,12 @@ impl Machine {
         self.record.counters.requests = self.record.counters.requests.max(requests);
     }
 
+    /// Whether a stored record says all that this one says.
+    #[must_use]
+    pub fn is_saved_as(&self, stored: &JobRecord) -> bool {
+        JobRecord { seq: self.record.seq, counters: self.record.counters, ..stored.clone() } == self.record
+    }
+
     /// The record was saved: an intent in it may be acted on from now.
     pub fn saved(&mut self, now: Instant) {
         if self.memory.fresh.is_some() {
@@ -241,6 +247,11 @@ impl Machine {
                 self.finish(Ending::NeverSubmitted { reason: NotSubmitted::Ended { cause } }, now);
                 true
             }
+            JobState::Submitting { .. } => {
+                // An earlier submission may have arrived: looking for it takes the place of sending another.
+                self.memory.fresh = None;
+                false
+            }
             JobState::Prepared { .. } | JobState::Active { .. } => {
                 self.start_cancelling(now);
                 true
@@ -250,13 +261,7 @@ impl Machine {
                 self.finish(ending, now);
                 true
             }
-            JobState::Sweeping { then: After::Again { .. } } => {
-                let ending = Ending::NeverSubmitted { reason: NotSubmitted::Ended { cause } };
-                self.record.state = JobState::Sweeping { then: After::Finish { ending } };
-                true
-            }
-            JobState::Submitting { .. }
-            | JobState::Cancelling { .. }
+            JobState::Cancelling { .. }
             | JobState::StagingOut { .. }
             | JobState::Sweeping { .. }
             | JobState::Finished { .. } => false,
@@ -281,6 +286,10 @@ impl Machine {
                 self.record.state = JobState::Accepted { not_before: None };
                 self.memory.fresh = None;
                 true
+            }
+            JobState::Submitting { .. } => {
+                self.memory.fresh = None;
+                changed
             }
             JobState::Active { phase, .. } => {
                 let can_wait_there = match phase {
