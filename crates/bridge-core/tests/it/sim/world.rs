@@ -332,8 +332,15 @@ impl World {
     }
 
     fn crash(&mut self) {
-        let Some(number) = self.processes.keys().next().copied() else { return };
-        self.processes.remove(&number);
+        if let Some(number) = self.processes.keys().next().copied() {
+            self.kill_process(number);
+        }
+    }
+
+    fn kill_process(&mut self, number: u64) {
+        if self.processes.remove(&number).is_none() {
+            return;
+        }
         self.summary.crashes += 1;
         self.tell(|| format!("process {number} is killed"));
         if self.processes.is_empty() {
@@ -419,6 +426,18 @@ impl World {
             return;
         }
         self.tell(|| format!("process {number} sends {:?}", action.call));
+        // Killed right after a call took effect, before its answer: the hardest moment of each step.
+        let killed_after = self.faults && self.rng.chance(2);
+        self.make_call(number, action);
+        if killed_after {
+            self.kill_process(number);
+            if self.rng.chance(30) {
+                self.lose_job();
+            }
+        }
+    }
+
+    fn make_call(&mut self, number: u64, action: Action) {
         let ticket = action.ticket;
         match action.call {
             Call::Save { record, expected, .. } => self.save(number, ticket, &record, expected.as_ref()),
