@@ -7,7 +7,7 @@ kubernetes_pki() {
   local dir=$LAB/kubernetes/pki
   [[ -f $dir/complete ]] && return
   rm -rf "$dir"
-  mkdir -m 700 -p "$dir"
+  mkdir -m 700 "$dir"
   (
     cd "$dir"
     new_key ca

@@ -69,7 +69,7 @@ part_up() {
   wrapper=$!
   remember "$run/$part.wrapper" "$wrapper" || part_failed "$cell" "$part"
   wait_for 5 "$part of $cell to start" started_or_ended "$wrapper" || part_failed "$cell" "$part"
-  pid=$(child_of "$wrapper") && remember "$run/$part.pid" "$pid" || part_failed "$cell" "$part"
+  if ! pid=$(child_of "$wrapper") || ! remember "$run/$part.pid" "$pid"; then part_failed "$cell" "$part"; fi
 }
 started_or_ended() { child_of "$1" || ! start_time "$1"; }
 

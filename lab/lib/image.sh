@@ -55,5 +55,5 @@ image_arch() {
 
 # image_import REFERENCE: gives an archive to the lab's container runtime
 image_import() {
-  in_cell kubernetes ctr --address /run/containerd/containerd.sock --namespace k8s.io image import --no-unpack=false "$(image_file "$1")"
+  in_cell kubernetes ctr --address /run/containerd/containerd.sock --namespace k8s.io image import "$(image_file "$1")"
 }

@@ -6,6 +6,8 @@
 
 # number: gives this lab the lowest number that no other lab has; addresses and link names follow from it
 number() {
+  # After a restart of the machine, nothing in the folder is true any more.
+  if [[ -f $LAB/boot && $(<"$LAB/boot") != "$(</proc/sys/kernel/random/boot_id)" ]]; then rm -rf --one-file-system "$LAB"; fi
   if [[ ! -f $LAB/number ]]; then
     local lock n taken
     lock_file lock "$LAB_ROOT/.numbers.lock" "another lab chooses its number"
@@ -15,6 +17,7 @@ number() {
     done
     ((n < 64)) || die "64 labs are up or left their addresses (10.250.0.0/18) behind: \`ip -4 addr\` shows them"
     mkdir -p "$LAB"
+    cp /proc/sys/kernel/random/boot_id "$LAB/boot"
     echo "$n" >"$LAB/number"
     rm -f "$LAB_ROOT/.numbers.lock"
     exec {lock}>&-
@@ -40,6 +43,8 @@ network_up() {
     # Bound to a file: the namespace lives without any process, so none has to be kept alive for it.
     unshare --net="$NETNS" true ||
       die "cannot make a network namespace: this needs root with CAP_SYS_ADMIN and CAP_NET_ADMIN"
+    local s
+    for s in "${KNOWN_SYSTEMS[@]}"; do cell_down "$s"; done # they would be in the old one
     ip link delete "$LINK" 2>/dev/null || true # of a namespace that ended without \`down\`
   fi
   if ! ip link show "$LINK" >/dev/null 2>&1; then
@@ -47,6 +52,7 @@ network_up() {
   fi
   ip addr replace "$HOST_IP/30" dev "$LINK"
   ip link set "$LINK" up
+  # shellcheck disable=SC2016 # expanded by the shell inside
   nsenter --net="$NETNS" -- "$BASH" -euc '
     ip link set lo up
     ip addr replace "$1/30" dev eth0

@@ -13,6 +13,8 @@ slurm_up() {
   local cell=$1 dir=$LAB/$1
   slurm_ports "$cell"
   mkdir -p "$dir/log"
+  # Accounting was in the memory of the cell: without it, what the controller remembers is of no use.
+  cell_alive "$cell" >/dev/null || rm -rf "$dir/spool"
   slurm_config "$cell"
   cell_up "$cell"
 
