@@ -59,8 +59,8 @@ impl StatusView {
                 _ => 1,
             },
             JobStatus::Killed => 130,
-            JobStatus::Unknown => 3,
-            JobStatus::Submitted | JobStatus::Pending | JobStatus::Running | JobStatus::Suspended => 4,
+            JobStatus::Unknown => 125,
+            JobStatus::Submitted | JobStatus::Pending | JobStatus::Running | JobStatus::Suspended => 124,
         }
     }
 }

@@ -35,7 +35,7 @@ fn with(state: JobState) -> JobRecord {
 }
 
 /// One record for each state, and one in which everything is set.
-fn samples() -> Vec<JobRecord> {
+pub(crate) fn samples() -> Vec<JobRecord> {
     let token = SubmitToken::derive("7c1e-0c90", 1);
     let ran = Ending::Ran { id: id(), outcome: failed() };
     let mut full = with(JobState::Active { id: id(), phase: Phase::Running, missing: Some(at(9)) });

@@ -9,7 +9,9 @@ use std::time::Duration;
 use bridge_core::clock::Instant;
 use bridge_core::driver::engine::{Action, Answer, Call, Engine, Leaving, Slot};
 use bridge_core::ids::JobKey;
-use bridge_core::manager::{ErrorKind, Found, Guarantee, Limits, ManagerError, SubmitError, Submitted, Tracked};
+use bridge_core::manager::{
+    ErrorKind, Found, Guarantee, Limits, ManagerError, Sighting, SubmitError, Submitted, Tracked,
+};
 use bridge_core::record::JobRecord;
 use bridge_core::staging::{Output, StagingError};
 use bridge_core::state::{Event, Rules, Tuning, Wishes};
@@ -101,6 +103,8 @@ pub(super) struct World {
     faults: bool,
     late_landings: bool,
     unseen_strays: bool,
+    /// Its queue has dropped ended jobs, its accounting does not show them yet.
+    gaps: std::ops::Range<u64>,
     remote: Remote,
     store: MemStore,
     rules: Rules,
@@ -150,7 +154,10 @@ impl World {
         };
         let late_landings = guarantee == Guarantee::TwoPhase && rng.chance(10);
         let remote = Remote::new(guarantee, &mut rng);
+        let gap_from = rng.below(150_000);
+        let gaps = gap_from..gap_from + if rng.chance(40) { rng.below(40_000) } else { 0 };
         Self {
+            gaps,
             remote,
             options,
             now: 0,
@@ -604,6 +611,9 @@ impl World {
         let disturbed = self.disturbed("poll").is_some();
         let (slots, tracked): (Vec<Slot>, Vec<Tracked>) = jobs.into_iter().unzip();
         let mut sightings = self.remote.poll(&tracked);
+        if self.gaps.contains(&self.now) {
+            sightings.values_mut().for_each(|sighting| *sighting = Sighting::Gone);
+        }
         let events = slots
             .into_iter()
             .zip(tracked)
