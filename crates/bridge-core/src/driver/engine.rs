@@ -10,207 +10,59 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::call::{Action, Answer, Call, Leaving, Slot, TargetId, Ticket};
 use crate::clock::Instant;
-use crate::ids::{RemoteId, SubmitToken};
-use crate::manager::{Limits, Outcome, Tracked};
+use crate::manager::Limits;
 use crate::record::JobRecord;
 use crate::state::{Effect, Event, Machine, Rules, Wishes};
 use crate::store::{LoadError, Revision, SaveError, Stored};
 
-/// One job of this engine.
-pub type Slot = u64;
-/// One call under way.
-pub type Ticket = u64;
-/// One remote system as one user sees it.
-pub type TargetId = u64;
-
-/// The least time between two rounds of looks at one target.
-const ROUND_GAP: Duration = Duration::from_secs(1);
 /// How long the wall clock is trusted when waiting for one of its moments.
 const WALL_TRUST: Duration = Duration::from_secs(30);
 /// Pause after the store did not answer; doubles up to the limit.
 const STORE_PAUSE: Duration = Duration::from_millis(500);
 const STORE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// A call that is to be made. Its answer comes back through [`Engine::answer`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Action {
-    /// Names the call.
-    pub ticket: Ticket,
-    /// What to do.
-    pub call: Call,
-}
-
-/// What is to be done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Call {
-    /// Save the record.
-    Save {
-        /// The job.
-        slot: Slot,
-        /// What to save.
-        record: Arc<JobRecord>,
-        /// What must be there now.
-        expected: Option<Revision>,
-    },
-    /// Read the record again, because a save was refused.
-    Reload {
-        /// The job.
-        slot: Slot,
-    },
-    /// Bring the job's data and keep the submission ready.
-    StageIn {
-        /// The job.
-        slot: Slot,
-        /// The attempt's token.
-        token: SubmitToken,
-    },
-    /// Submit, unless it is later than `until`.
-    Submit {
-        /// The job.
-        slot: Slot,
-        /// The attempt's token.
-        token: SubmitToken,
-        /// Last moment to send, monotonic.
-        until: Duration,
-    },
-    /// Look for lost submissions.
-    Find {
-        /// The job.
-        slot: Slot,
-        /// The attempt's token.
-        token: SubmitToken,
-        /// From when on.
-        since: jiff::Timestamp,
-    },
-    /// Let a held job go.
-    Release {
-        /// The job.
-        slot: Slot,
-        /// Its remote side.
-        job: Tracked,
-    },
-    /// Hold a queued job back.
-    Hold {
-        /// The job.
-        slot: Slot,
-        /// Its remote side.
-        job: Tracked,
-    },
-    /// Ask for a job's end.
-    Cancel {
-        /// The job.
-        slot: Slot,
-        /// Its remote side.
-        job: Tracked,
-    },
-    /// Look at many jobs.
-    Poll {
-        /// The remote system.
-        target: TargetId,
-        /// Jobs and their remote sides.
-        jobs: Vec<(Slot, Tracked)>,
-    },
-    /// Send a job's outputs.
-    StageOut {
-        /// The job.
-        slot: Slot,
-        /// The attempt's token.
-        token: SubmitToken,
-        /// The remote id.
-        id: RemoteId,
-        /// How it ended.
-        outcome: Outcome,
-    },
-    /// Cancel strays.
-    Sweep {
-        /// The job.
-        slot: Slot,
-        /// The attempt's token.
-        token: SubmitToken,
-        /// The one that is ours.
-        keep: Option<RemoteId>,
-        /// From when on to look.
-        since: jiff::Timestamp,
-    },
-    /// Give up this call, which moves data; its answer is no longer needed.
-    Abort {
-        /// The call.
-        call: Ticket,
-    },
-    /// Nothing more will be done for this job.
-    Leave {
-        /// The job.
-        slot: Slot,
-        /// Why.
-        why: Leaving,
-    },
-}
-
-/// Why the engine lets go of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Leaving {
-    /// It is over and saved.
-    Finished(Arc<JobRecord>),
-    /// Another holder took over, or its record is gone.
-    Fenced,
-    /// Its record cannot be read any more.
-    Unusable(String),
-}
-
-/// The answer to a call.
 #[derive(Debug)]
-pub enum Answer {
-    /// To [`Call::Save`].
-    Saved(Result<Revision, SaveError>),
-    /// To [`Call::Reload`].
-    Loaded(Result<Option<Stored>, LoadError>),
-    /// To a call about one job.
-    Job(Event),
-    /// To [`Call::Poll`]: an event for each job that was asked about.
-    Polled(TargetId, Vec<(Slot, Event)>),
+pub(super) struct Entry {
+    pub(super) target: TargetId,
+    pub(super) rules: Rules,
+    pub(super) wishes: Wishes,
+    pub(super) machine: Machine,
+    pub(super) revision: Option<Revision>,
+    pub(super) unsaved: bool,
+    pub(super) reload: bool,
+    pub(super) leaving: Option<Leaving>,
+    pub(super) store_pause: Option<Duration>,
+    pub(super) store_until: Duration,
+    pub(super) timer: Option<Duration>,
+    pub(super) calls: u64,
+    pub(super) in_flight: Option<Ticket>,
+    pub(super) abortable: bool,
 }
 
 #[derive(Debug)]
-struct Entry {
-    target: TargetId,
-    rules: Rules,
-    wishes: Wishes,
-    machine: Machine,
-    revision: Option<Revision>,
-    unsaved: bool,
-    reload: bool,
-    leaving: Option<Leaving>,
-    store_pause: Option<Duration>,
-    store_until: Duration,
-    timer: Option<Duration>,
-    calls: u64,
-    in_flight: Option<Ticket>,
-    abortable: bool,
-}
-
-#[derive(Debug)]
-struct Target {
-    limits: Limits,
-    submits: usize,
-    waiting: VecDeque<Slot>,
-    watched: BTreeMap<Slot, Duration>,
-    round: VecDeque<Slot>,
-    polling: bool,
-    next_round: Duration,
-    round_at: Option<Duration>,
+pub(super) struct Target {
+    pub(super) limits: Limits,
+    pub(super) submits: usize,
+    pub(super) waiting: VecDeque<Slot>,
+    pub(super) watched: BTreeMap<Slot, Duration>,
+    pub(super) round: VecDeque<Slot>,
+    pub(super) polling: bool,
+    pub(super) next_round: Duration,
+    pub(super) round_at: Option<Duration>,
 }
 
 /// Schedules everything; does nothing itself.
 #[derive(Debug)]
 pub struct Engine {
-    entries: BTreeMap<Slot, Entry>,
-    targets: BTreeMap<TargetId, Target>,
-    ready: BTreeSet<Slot>,
-    timers: BinaryHeap<Reverse<(Duration, Slot)>>,
-    rounds: BinaryHeap<Reverse<(Duration, TargetId)>>,
-    tickets: BTreeMap<Ticket, Option<Slot>>,
-    next: u64,
+    pub(super) entries: BTreeMap<Slot, Entry>,
+    pub(super) targets: BTreeMap<TargetId, Target>,
+    pub(super) ready: BTreeSet<Slot>,
+    pub(super) timers: BinaryHeap<Reverse<(Duration, Slot)>>,
+    pub(super) rounds: BinaryHeap<Reverse<(Duration, TargetId)>>,
+    pub(super) tickets: BTreeMap<Ticket, Option<Slot>>,
+    pub(super) next: u64,
 }
 
 impl Default for Engine {
@@ -234,7 +86,7 @@ impl Engine {
         }
     }
 
-    fn number(&mut self) -> u64 {
+    pub(super) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
@@ -392,14 +244,6 @@ impl Engine {
             Answer::Loaded(result) => self.loaded(slot, ticket, result, now),
             Answer::Job(event) => self.take(slot, ticket, event, now),
             Answer::Polled(..) => {}
-        }
-    }
-
-    fn poll_over(&mut self, target: TargetId, now: Instant) {
-        if let Some(target_state) = self.targets.get_mut(&target) {
-            target_state.polling = false;
-            let at = if target_state.round.is_empty() { target_state.next_round } else { now.mono };
-            self.round_due(target, at);
         }
     }
 
@@ -612,15 +456,6 @@ impl Engine {
         }
     }
 
-    fn round_due(&mut self, target: TargetId, at: Duration) {
-        if let Some(state) = self.targets.get_mut(&target)
-            && state.round_at.is_none_or(|earlier| at < earlier)
-        {
-            state.round_at = Some(at);
-            self.rounds.push(Reverse((at, target)));
-        }
-    }
-
     fn wake_at_deadline(&mut self, slot: Slot, now: Instant) {
         let Some(entry) = self.entries.get(&slot) else { return };
         if let Some(deadline) = entry.machine.deadline(&entry.rules) {
@@ -629,71 +464,6 @@ impl Engine {
                 self.wake(slot, now.mono + left.min(WALL_TRUST));
             }
         }
-    }
-
-    fn begin_round(&mut self, target_id: TargetId, now: Instant, actions: &mut Vec<Action>) {
-        let Some(target) = self.targets.get_mut(&target_id) else { return };
-        if target.polling {
-            return;
-        }
-        if target.round.is_empty() {
-            if now.mono < target.next_round {
-                let at = target.next_round;
-                self.round_due(target_id, at);
-                return;
-            }
-            if !target.watched.values().any(|at| *at <= now.mono) {
-                if let Some(at) = target.watched.values().min() {
-                    let at = (*at).max(target.next_round);
-                    self.round_due(target_id, at);
-                }
-                return;
-            }
-            // Looks that are due soon come along, so that jobs submitted at different times end up in one request.
-            for (slot, at) in &target.watched {
-                let interval = self.entries.get(slot).map_or(Duration::ZERO, |entry| entry.rules.poll_interval);
-                if *at <= now.mono + interval / 2 {
-                    target.round.push_back(*slot);
-                }
-            }
-            target.next_round = now.mono + ROUND_GAP;
-        }
-        let mut jobs = Vec::new();
-        while jobs.len() < target.limits.poll_batch
-            && let Some(slot) = target.round.pop_front()
-        {
-            if target.watched.remove(&slot).is_none() {
-                continue;
-            }
-            let Some(entry) = self.entries.get(&slot) else { continue };
-            if entry.in_flight.is_some() || entry.unsaved {
-                continue;
-            }
-            match entry.machine.effect(&entry.rules, now) {
-                Effect::Poll { job, .. } => jobs.push((slot, job)),
-                // Something more urgent has become due while it waited for the round.
-                _ => {
-                    self.ready.insert(slot);
-                }
-            }
-        }
-        if jobs.is_empty() {
-            if !target.watched.is_empty() || !target.round.is_empty() {
-                let next = target.next_round;
-                self.round_due(target_id, next);
-            }
-            return;
-        }
-        target.polling = true;
-        let ticket = self.number();
-        for (slot, _) in &jobs {
-            if let Some(entry) = self.entries.get_mut(slot) {
-                entry.in_flight = Some(ticket);
-                entry.calls += 1;
-            }
-        }
-        self.tickets.insert(ticket, None);
-        actions.push(Action { ticket, call: Call::Poll { target: target_id, jobs } });
     }
 
     fn leave(&mut self, slot: Slot, why: Leaving, actions: &mut Vec<Action>) {

@@ -1,6 +1,10 @@
-//! Drives jobs from their plans to their ends: [`engine`] decides, this shell makes the calls.
+//! Drives jobs from their plans to their ends: [`Engine`] decides, the shell makes the calls.
 
-pub mod engine;
+mod call;
+mod engine;
+mod rounds;
 mod shell;
 
+pub use call::{Action, Answer, Call, Leaving, Slot, TargetId, Ticket};
+pub use engine::Engine;
 pub use shell::{Driver, DriverHandle, NewJob, Observer};

@@ -1,13 +1,15 @@
 //! The driver's I/O: executes the engine's calls as tasks and brings their answers back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use super::engine::{Action, Answer, Call, Engine, Leaving, Slot, TargetId, Ticket};
+use super::call::{Action, Answer, Call, Leaving, Slot, TargetId, Ticket};
+use super::engine::Engine;
 use crate::clock::Clock;
 use crate::ids::{JobKey, RemoteId, SubmitToken};
 use crate::manager::{ErrorKind, Found, HoldAnswer, ManagerError, ResourceManager, SubmitError, Tracked};
@@ -16,6 +18,9 @@ use crate::record::JobRecord;
 use crate::staging::Staging;
 use crate::state::{Event, Rules, Wishes};
 use crate::store::{JobStore, LoadError, Stored};
+
+/// How long a stopping driver waits for answers. Shorter than the grace Kubernetes gives a pod.
+const STOP_GRACE: Duration = Duration::from_secs(10);
 
 /// Told what happens; must not block.
 pub trait Observer: Send + Sync {
@@ -85,7 +90,8 @@ impl DriverHandle {
         let _ = self.commands.send(Command::Rules(key.clone(), Box::new(rules)));
     }
 
-    /// Starts nothing more; the jobs stay as they are on the remote systems.
+    /// Begins nothing more, waits a while for answers under way and saves what they tell. The jobs stay as they are on
+    /// the remote systems.
     pub fn stop(&self) {
         let _ = self.commands.send(Command::Stop);
     }
@@ -112,6 +118,8 @@ pub struct Driver {
     commands: mpsc::UnboundedReceiver<Command>,
     sender: mpsc::UnboundedSender<Command>,
     data_calls: BTreeMap<Ticket, AbortHandle>,
+    under_way: BTreeSet<Ticket>,
+    stop_by: Option<Duration>,
 }
 
 impl fmt::Debug for Driver {
@@ -136,6 +144,8 @@ impl Driver {
             commands,
             sender: sender.clone(),
             data_calls: BTreeMap::new(),
+            under_way: BTreeSet::new(),
+            stop_by: None,
         };
         (driver, DriverHandle { commands: sender })
     }
@@ -148,8 +158,11 @@ impl Driver {
                 self.execute(action);
             }
             let now = self.clock.now();
-            let wake = self.engine.next_wake(now).map(|at| at.saturating_sub(now.mono));
-            let command = match wake {
+            if self.stop_by.is_some_and(|by| now.mono >= by || self.under_way.is_empty()) {
+                return;
+            }
+            let wake = self.engine.next_wake(now).into_iter().chain(self.stop_by).min();
+            let command = match wake.map(|at| at.saturating_sub(now.mono)) {
                 Some(wait) => match tokio::time::timeout(wait, self.commands.recv()).await {
                     Ok(command) => command,
                     Err(_) => continue,
@@ -157,19 +170,15 @@ impl Driver {
                 None => self.commands.recv().await,
             };
             let Some(command) = command else { return };
-            if self.obey(command).is_break() {
-                return;
-            }
+            self.obey(command);
             // Answers tend to come in crowds; one step for all of them keeps rounds whole.
             while let Ok(command) = self.commands.try_recv() {
-                if self.obey(command).is_break() {
-                    return;
-                }
+                self.obey(command);
             }
         }
     }
 
-    fn obey(&mut self, command: Command) -> std::ops::ControlFlow<()> {
+    fn obey(&mut self, command: Command) {
         match command {
             Command::Add(job, reply) => {
                 let commands = self.sender.clone();
@@ -198,6 +207,7 @@ impl Driver {
             }
             Command::Answer(ticket, answer) => {
                 self.data_calls.remove(&ticket);
+                self.under_way.remove(&ticket);
                 self.engine.answer(ticket, answer, self.clock.now());
             }
             Command::Staged(slot, submission) => {
@@ -205,9 +215,14 @@ impl Driver {
                     job.submission = Some(Arc::new(*submission));
                 }
             }
-            Command::Stop => return std::ops::ControlFlow::Break(()),
+            Command::Stop => {
+                for (ticket, call) in std::mem::take(&mut self.data_calls) {
+                    call.abort();
+                    self.under_way.remove(&ticket);
+                }
+                self.stop_by.get_or_insert(self.clock.now().mono + STOP_GRACE);
+            }
         }
-        std::ops::ControlFlow::Continue(())
     }
 
     fn add(&mut self, job: NewJob, stored: Option<Stored>) {
@@ -232,6 +247,10 @@ impl Driver {
 
     fn execute(&mut self, action: Action) {
         let Action { ticket, call } = action;
+        let begins = !matches!(call, Call::Save { .. } | Call::Reload { .. } | Call::Leave { .. } | Call::Abort { .. });
+        if begins && self.stop_by.is_some() {
+            return;
+        }
         match call {
             Call::Save { slot, record, expected } => {
                 let Some(job) = self.jobs.get_mut(&slot) else { return };
@@ -298,6 +317,7 @@ impl Driver {
                 self.data_calls.insert(ticket, handle);
             }
             Call::Abort { call } => {
+                self.under_way.remove(&call);
                 if let Some(handle) = self.data_calls.remove(&call) {
                     handle.abort();
                 }
@@ -324,7 +344,7 @@ impl Driver {
         self.data_calls.insert(ticket, handle);
     }
 
-    fn submit(&mut self, ticket: Ticket, slot: Slot, token: SubmitToken, until: std::time::Duration) {
+    fn submit(&mut self, ticket: Ticket, slot: Slot, token: SubmitToken, until: Duration) {
         let Some(job) = self.jobs.get(&slot) else { return };
         let Some(submission) = job.submission.clone().filter(|submission| submission.token == token) else {
             self.engine.answer(ticket, Answer::Job(Event::NotSent), self.clock.now());
@@ -372,7 +392,7 @@ impl Driver {
         });
     }
 
-    fn call<F, Fut>(&self, ticket: Ticket, slot: Slot, call: F)
+    fn call<F, Fut>(&mut self, ticket: Ticket, slot: Slot, call: F)
     where
         F: FnOnce(Arc<dyn ResourceManager>) -> Fut,
         Fut: Future<Output = Event> + Send + 'static,
@@ -382,7 +402,8 @@ impl Driver {
         self.spawn(ticket, async move { Answer::Job(event.await) });
     }
 
-    fn spawn(&self, ticket: Ticket, call: impl Future<Output = Answer> + Send + 'static) -> AbortHandle {
+    fn spawn(&mut self, ticket: Ticket, call: impl Future<Output = Answer> + Send + 'static) -> AbortHandle {
+        self.under_way.insert(ticket);
         let commands = self.sender.clone();
         let task = tokio::spawn(async move {
             let answer = call.await;

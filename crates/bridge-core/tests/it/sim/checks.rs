@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bridge_core::driver::engine::Call;
+use bridge_core::driver::Call;
 use bridge_core::manager::Verdict;
 use bridge_core::record::{Cause, Ending, JobRecord, JobState};
 use bridge_core::status::StatusView;

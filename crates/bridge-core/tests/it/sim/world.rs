@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_core::clock::Instant;
-use bridge_core::driver::engine::{Action, Answer, Call, Engine, Leaving, Slot};
+use bridge_core::driver::{Action, Answer, Call, Engine, Leaving, Slot};
 use bridge_core::ids::JobKey;
 use bridge_core::manager::{
     ErrorKind, Found, Guarantee, Limits, ManagerError, Sighting, SubmitError, Submitted, Tracked,
