@@ -4,4 +4,5 @@
 pub mod conformance;
 pub mod faults;
 pub mod lab;
+pub mod memory;
 pub mod s3;

@@ -1,6 +1,6 @@
 //! The suite that every resource manager passes: written once, against `dyn ResourceManager`.
 //!
-//! ```ignore
+//! ```text
 //! #[tokio::test(flavor = "multi_thread")]
 //! async fn conformance() {
 //!     bridge_testkit::conformance::check(&MySubject::start().await).await;

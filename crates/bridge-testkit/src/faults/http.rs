@@ -11,7 +11,7 @@ use super::{Fault, FaultPlan, Operation};
 /// Answers one request under the plan. `answer` does the real work; it is not run if the fault keeps it from
 /// happening. `error_body` is what this system sends with 200 when it means an error.
 ///
-/// ```ignore
+/// ```text
 /// async fn list_jobs(State(emulator): State<Emulator>) -> Response {
 ///     under(&emulator.faults, Operation::Poll, ERROR_BODY, async || emulator.list().into_response()).await
 /// }

@@ -1,0 +1,5 @@
+//! The test kit's own tests. One binary: linking takes time.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(missing_docs, reason = "tests are named by what they show")]
+
+mod memory;
