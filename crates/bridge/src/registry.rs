@@ -1,0 +1,69 @@
+//! The resource managers of this build.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bridge_adapters::local::{Config as LocalConfig, LocalManager};
+use bridge_core::credentials::CredentialSource;
+use bridge_core::manager::ResourceManager;
+use bridge_core::plan::{JobPlan, ManagerKind, PlanError, ScriptSource, Target, TextSource};
+use bridge_core::staging::{NoStaging, Staging};
+
+/// The managers that this build can talk to.
+pub const BUILT: [ManagerKind; 1] = [ManagerKind::Local];
+
+/// Makes managers, one for each target.
+#[derive(Debug)]
+pub struct Registry {
+    /// The folder of local jobs.
+    local: PathBuf,
+    made: BTreeMap<Target, Arc<dyn ResourceManager>>,
+}
+
+impl Registry {
+    /// A registry whose local jobs live in this folder.
+    pub fn new(local: impl Into<PathBuf>) -> Self {
+        Self { local: local.into(), made: BTreeMap::new() }
+    }
+
+    /// The manager of a target. Nothing is sent.
+    pub fn manager(
+        &mut self,
+        target: &Target,
+        _credentials: Option<Arc<dyn CredentialSource>>,
+    ) -> Result<Arc<dyn ResourceManager>, PlanError> {
+        if let Some(manager) = self.made.get(target) {
+            return Ok(Arc::clone(manager));
+        }
+        let manager: Arc<dyn ResourceManager> = match target.manager {
+            ManagerKind::Local => Arc::new(LocalManager::new(LocalConfig::new(&self.local))),
+            kind @ (ManagerKind::Slurm | ManagerKind::Lsf | ManagerKind::Ray | ManagerKind::Quantum) => {
+                return Err(not_built(kind));
+            }
+        };
+        self.made.insert(target.clone(), Arc::clone(&manager));
+        Ok(manager)
+    }
+
+    /// What moves a plan's data.
+    pub fn staging(&self, plan: &JobPlan) -> Result<Arc<dyn Staging>, PlanError> {
+        let object = |text: &TextSource| matches!(text, TextSource::Object(_));
+        let field = match plan {
+            plan if matches!(plan.script, ScriptSource::Object(_)) => "spec.jobdata.scriptlocation",
+            plan if object(&plan.metadata) || object(&plan.parameters) => "spec.jobdata.scriptextralocation",
+            plan if !plan.inputs.is_empty() => "spec.jobdata.additionaldata",
+            plan if plan.upload.is_some() => "spec.s3upload",
+            _ => return Ok(Arc::new(NoStaging)),
+        };
+        Err(PlanError::new(field, "this build moves no data to or from S3; put it into the file, or leave it out"))
+    }
+}
+
+fn not_built(kind: ManagerKind) -> PlanError {
+    let built: Vec<&str> = BUILT.into_iter().map(ManagerKind::as_str).collect();
+    PlanError::new(
+        "spec.resourceManager",
+        format!("this build cannot talk to {kind}; it has {}; use a build that has {kind}", built.join(", ")),
+    )
+}
