@@ -19,10 +19,11 @@ leftovers() {
       echo "process ${process#/proc/}: $(tr '\0' ' ' 2>/dev/null <"$process/cmdline")"
     fi
   done
-  grep -F "$LAB" /proc/self/mountinfo | sed 's/^/mount: /'
-  find /sys/fs/cgroup -maxdepth 2 -name "$FOOTPRINT_CGROUP" 2>/dev/null | sed 's/^/cgroup: /'
-  ip -o link show "$FOOTPRINT_LINK" 2>/dev/null | sed 's/^/link: /'
-  ip route show "$FOOTPRINT_PODS" | sed 's/^/route: /'
+  # Nothing found is what these are hoped to say: no failure.
+  grep -F "$LAB" /proc/self/mountinfo | sed 's/^/mount: /' || true
+  find /sys/fs/cgroup -maxdepth 2 -name "$FOOTPRINT_CGROUP" | sed 's/^/cgroup: /' || true
+  ip -o link show "$FOOTPRINT_LINK" 2>/dev/null | sed 's/^/link: /' || true
+  ip route show "$FOOTPRINT_PODS" | sed 's/^/route: /' || true
   [[ $(sha256sum /etc/passwd /etc/group /etc/shadow) == "$FOOTPRINT_USERS" ]] || echo "users: /etc/passwd, group or shadow changed"
   [[ ! -e $LAB ]] || echo "folder: $LAB"
   [[ ! -e $LAB_ROOT/.$LAB_NAME.lock ]] || echo "file: $LAB_ROOT/.$LAB_NAME.lock"

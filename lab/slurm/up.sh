@@ -165,7 +165,6 @@ StrictModes no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 UsePAM no
-AllowUsers alice bob
 PermitRootLogin no
 UseDNS no
 PrintMotd no

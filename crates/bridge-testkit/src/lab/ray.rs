@@ -1,0 +1,24 @@
+//! The lab's Ray.
+
+use secrecy::SecretString;
+use url::Url;
+
+use super::{LabError, Values};
+
+/// A Ray cluster whose API asks for a token.
+#[derive(Clone, Debug)]
+pub struct Ray {
+    /// Of its dashboard and its jobs API.
+    pub url: Url,
+    /// What it wants as `Authorization: Bearer`.
+    pub token: SecretString,
+}
+
+impl Ray {
+    pub(super) fn new(values: &Values) -> Result<Self, LabError> {
+        Ok(Self {
+            url: values.parse("BRIDGE_LAB_RAY_URL")?,
+            token: SecretString::from(values.get("BRIDGE_LAB_RAY_TOKEN")?),
+        })
+    }
+}
