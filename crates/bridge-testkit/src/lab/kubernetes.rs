@@ -44,7 +44,7 @@ impl Kubernetes {
 
     /// A client for the calling test: it belongs to the runtime it is made in.
     pub async fn client(&self) -> Result<Client, LabError> {
-        Ok(Client::try_from(self.config().await?).map_err(|error| self.unusable(error))?)
+        Client::try_from(self.config().await?).map_err(|error| self.unusable(error))
     }
 
     /// What [`Kubernetes::client`] is made of, for clients with other settings.
@@ -92,7 +92,6 @@ impl Kubernetes {
 }
 
 /// A namespace of one test's own. Dropping it asks for its deletion and does not wait for it.
-#[derive(Debug)]
 pub struct TestNamespace {
     /// Its name.
     pub name: String,
