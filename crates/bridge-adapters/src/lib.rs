@@ -2,4 +2,5 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod http;
+pub mod slurm;
 pub mod local;

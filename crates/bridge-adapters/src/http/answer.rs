@@ -24,6 +24,13 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// An answer that was recorded, for tests of adapters.
+    #[cfg(test)]
+    pub(crate) fn recorded(status: u16, body: impl Into<Bytes>) -> Self {
+        let status = StatusCode::from_u16(status).unwrap_or_default();
+        Self { status, headers: HeaderMap::new(), body: body.into(), place: "http://recorded".to_owned() }
+    }
+
     /// The body as JSON. An answer that is none is of an unknown effect.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
         serde_json::from_slice(&self.body).map_err(|error| HttpError {
@@ -65,6 +72,33 @@ pub struct StreamedAnswer {
     pub headers: HeaderMap,
     /// The body; each piece must come within the request's timeout.
     pub body: BoxStream<'static, std::io::Result<Bytes>>,
+    pub(super) place: String,
+}
+
+impl StreamedAnswer {
+    /// Reads the rest as a whole, unless it is larger than the bound.
+    pub async fn into_answer(mut self, bound: usize) -> Result<Answer, HttpError> {
+        let mut whole = bytes::BytesMut::new();
+        while let Some(piece) = self.body.next().await {
+            let piece = piece.map_err(|error| HttpError {
+                cause: Cause::Broken,
+                reached: Reached::Perhaps,
+                message: format!("the answer of {} broke off", self.place),
+                source: Some(Box::new(error)),
+            })?;
+            if whole.len() + piece.len() > bound {
+                return Err(too_large(&self.place, bound));
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(Answer { status: self.status, headers: self.headers, body: whole.freeze(), place: self.place })
+    }
+
+    /// Scheme, host and path of the request, for messages.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.place
+    }
 }
 
 impl std::fmt::Debug for StreamedAnswer {
@@ -95,24 +129,22 @@ pub(super) async fn read_bounded(
     bound: usize,
     timeout: Duration,
 ) -> Result<Bytes, HttpError> {
-    let too_large = || {
-        HttpError::new(
-            Cause::Answer,
-            Reached::Perhaps,
-            format!("the answer of {place} is larger than {} MiB and was not read", bound / (1024 * 1024)),
-        )
-    };
     if response.content_length().is_some_and(|length| length > bound as u64) {
-        return Err(too_large());
+        return Err(too_large(place, bound));
     }
     let mut body = response.bytes_stream();
     let mut whole = bytes::BytesMut::new();
     while let Some(piece) = body.next().await {
         let piece = piece.map_err(|error| HttpError::from_transport(error, place, timeout, true))?;
         if whole.len() + piece.len() > bound {
-            return Err(too_large());
+            return Err(too_large(place, bound));
         }
         whole.extend_from_slice(&piece);
     }
     Ok(whole.freeze())
+}
+
+fn too_large(place: &str, bound: usize) -> HttpError {
+    let message = format!("the answer of {place} is larger than {} MiB and was not read", bound / (1024 * 1024));
+    HttpError::new(Cause::Answer, Reached::Perhaps, message)
 }

@@ -70,7 +70,7 @@ pub struct Client {
 
 /// What follows from one reading of the credential.
 #[derive(Debug)]
-struct Session {
+pub(super) struct Session {
     credentials: Credentials,
     headers: HeaderMap,
     allowed: Option<AllowedUrl>,
@@ -81,7 +81,8 @@ struct Session {
 impl Client {
     /// A client for the system at `base`. Nothing is sent or read yet.
     pub fn new(base: &str, auth: Auth, source: Arc<dyn CredentialSource>, options: Options) -> Result<Self, HttpError> {
-        let unusable = |why: &str| HttpError::new(Cause::Forbidden, Reached::No, format!("the URL cannot be used: {why}"));
+        let unusable =
+            |why: &str| HttpError::new(Cause::Forbidden, Reached::No, format!("the URL cannot be used: {why}"));
         let mut base = Url::parse(base.trim()).map_err(|error| {
             unusable(&format!("{error}; write it as scheme, host, port and path, such as https://hpc.example:6820"))
         })?;
@@ -218,23 +219,23 @@ impl Client {
         let _slot = self.slot().await?;
         let timeout = request.timeout;
         let head = tokio::time::timeout(timeout, self.head(&session, &mut request, None)).await;
-        let (response, _) = head.map_err(|_| {
+        let (response, place) = head.map_err(|_| {
             self.counters.failed(request.operation);
             let place = guard::shown(&request.url);
             let message = format!("{place} did not answer within {} s", timeout.as_secs_f32());
             HttpError::new(Cause::Timeout, Reached::Perhaps, message)
         })??;
         let (status, headers) = (response.status(), response.headers().clone());
-        Ok(StreamedAnswer { status, headers, body: answer::pieces(response, timeout) })
+        Ok(StreamedAnswer { status, headers, body: answer::pieces(response, timeout), place })
     }
 
-    async fn slot(&self) -> Result<tokio::sync::SemaphorePermit<'_>, HttpError> {
+    pub(super) async fn slot(&self) -> Result<tokio::sync::SemaphorePermit<'_>, HttpError> {
         let closed = |_| HttpError::new(Cause::Forbidden, Reached::No, "the client was closed");
         self.slots.acquire().await.map_err(closed)
     }
 
     /// Sends the request, follows redirects of reads, and stops at the head of the answer.
-    async fn head(
+    pub(super) async fn head(
         &self,
         session: &Session,
         request: &mut Request<'_>,
@@ -279,7 +280,7 @@ impl Client {
     }
 
     /// What follows from the credential; read again when the last reading is old.
-    async fn session(&self) -> Result<Arc<Session>, HttpError> {
+    pub(super) async fn session(&self) -> Result<Arc<Session>, HttpError> {
         let mut current = self.session.lock().await;
         match current.as_ref() {
             Some(session) if session.read_at.elapsed() < self.options.credential_age => Ok(Arc::clone(session)),
@@ -300,7 +301,7 @@ impl Client {
     }
 
     /// Reads the credential after `used` was rejected; whether there is another one now.
-    async fn renew(&self, used: &Arc<Session>) -> bool {
+    pub(super) async fn renew(&self, used: &Arc<Session>) -> bool {
         let mut current = self.session.lock().await;
         if let Some(newer) = current.as_ref().filter(|session| !session.credentials.same_as(&used.credentials)) {
             // Another request has renewed it in the meantime.
@@ -354,7 +355,11 @@ impl Client {
         }
         if let Some(pem) = authorities {
             let unreadable = |why: String| {
-                HttpError::new(Cause::Credential, Reached::No, format!("the Secret's key `ca.crt` cannot be used: {why}"))
+                HttpError::new(
+                    Cause::Credential,
+                    Reached::No,
+                    format!("the Secret's key `ca.crt` cannot be used: {why}"),
+                )
             };
             let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
                 .map_err(|error| unreadable(error.without_url().to_string()))?;
@@ -382,9 +387,9 @@ impl Session {
             return Err(HttpError::new(Cause::Forbidden, Reached::No, message));
         }
         match &self.allowed {
-            Some(allowed) => allowed
-                .check(url)
-                .map_err(|error| HttpError::new(Cause::Credential, Reached::No, error.to_string())),
+            Some(allowed) => {
+                allowed.check(url).map_err(|error| HttpError::new(Cause::Credential, Reached::No, error.to_string()))
+            }
             None => Ok(()),
         }
     }

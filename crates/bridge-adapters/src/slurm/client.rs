@@ -1,0 +1,386 @@
+//! The calls to slurmrestd, and agreeing with it on an API version.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bridge_core::credentials::{CredentialSource, keys};
+use bridge_core::manager::{ErrorKind, ManagerError, SubmitError};
+use http::Method;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::MANAGER;
+use super::classify::{self, Trouble, What};
+use super::config::{SlurmConfig, split_url};
+use super::jobs_stream;
+use super::wire::{AccountedJobs, ApiVersion, Envelope, JobInfo, JobStates, OpenApi};
+use crate::http::{Answer, Auth, Client, Counters, HttpError, Options};
+
+/// How long it is remembered that the server lacks an optional address.
+const RECHECK_AFTER: Duration = Duration::from_secs(600);
+/// The most ids that are put into one address.
+const MOST_IDS_IN_QUERY: usize = 64;
+const LARGEST_ERROR: usize = 1024 * 1024;
+
+/// slurmrestd, as one user sees it.
+#[derive(Debug)]
+pub(super) struct Api {
+    http: Client,
+    named: Option<ApiVersion>,
+    agreed: Mutex<Option<ApiVersion>>,
+    without_states: Mutex<Option<Instant>>,
+    without_accounting: Mutex<Option<Instant>>,
+}
+
+/// An answer that is a success.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub answer: Answer,
+    pub envelope: Envelope,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub(super) enum CallError {
+    Http(HttpError),
+    Trouble(Trouble),
+}
+
+impl CallError {
+    pub(super) fn into_error(self, operation: &'static str) -> ManagerError {
+        match self {
+            Self::Http(error) => error.into_manager(MANAGER, operation),
+            Self::Trouble(trouble) => trouble.into_error(operation),
+        }
+    }
+
+    pub(super) fn into_submit_error(self, operation: &'static str) -> SubmitError {
+        match self {
+            Self::Http(error) => error.into_submit(MANAGER, operation),
+            Self::Trouble(trouble) => trouble.into_submit_error(operation),
+        }
+    }
+
+    fn is(&self, what: What) -> bool {
+        matches!(self, Self::Trouble(trouble) if trouble.what == what)
+    }
+}
+
+impl From<HttpError> for CallError {
+    fn from(error: HttpError) -> Self {
+        Self::Http(error)
+    }
+}
+
+/// One request, told apart from its version.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub operation: &'static str,
+    pub method: &'a Method,
+    /// `slurm` or `slurmdb`.
+    pub service: &'static str,
+    pub path: &'a [&'a str],
+    pub body: Option<&'a Value>,
+    pub repeatable: bool,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn get(operation: &'static str, path: &'a [&'a str]) -> Self {
+        Self { operation, method: &Method::GET, service: "slurm", path, body: None, repeatable: true }
+    }
+}
+
+impl Api {
+    pub(super) fn new(config: &SlurmConfig, credentials: Arc<dyn CredentialSource>) -> Result<Self, ManagerError> {
+        let (root, version) = split_url(&config.url);
+        let auth = Auth::header_pairs(&[
+            ("x-slurm-user-name", &[keys::USERNAME]),
+            ("x-slurm-user-token", &[keys::TOKEN, keys::PASSWORD]),
+        ]);
+        let options = Options {
+            timeout: config.timeout,
+            in_flight: config.requests_at_once,
+            // An outage is waited out by the caller; one more try covers a restart of slurmrestd.
+            tries: 2,
+            rejects: classify::rejects,
+            ..Options::default()
+        };
+        let http =
+            Client::new(&root, auth, credentials, options).map_err(|error| error.into_manager(MANAGER, "configure"))?;
+        let named = version.filter(|version| version.is_spoken());
+        Ok(Self {
+            http,
+            named,
+            agreed: Mutex::new(None),
+            without_states: Mutex::new(None),
+            without_accounting: Mutex::new(None),
+        })
+    }
+
+    pub(super) fn counters(&self) -> Arc<Counters> {
+        self.http.counters()
+    }
+
+    /// The user that the credential names.
+    pub(super) async fn user(&self) -> Option<String> {
+        self.http.credentials().await.ok()?.get(keys::USERNAME).map(str::to_owned)
+    }
+
+    /// The version in use, or the one that would be tried first.
+    pub(super) fn likely_version(&self) -> ApiVersion {
+        lock(&self.agreed).or(self.named).unwrap_or(ApiVersion::NEWEST)
+    }
+
+    /// The address of a request, for people.
+    pub(super) fn address(&self, version: ApiVersion, path: &[&str]) -> String {
+        let version = version.to_string();
+        let segments: Vec<&str> = ["slurm", &version].into_iter().chain(path.iter().copied()).collect();
+        self.http.url(&segments).to_string()
+    }
+
+    /// The version to speak: the one in the URL as long as the server has it, else the newest that both know.
+    pub(super) async fn version(&self, operation: &'static str) -> Result<ApiVersion, CallError> {
+        let known = lock(&self.agreed).or(self.named);
+        match known {
+            Some(version) => Ok(version),
+            None => self.negotiate(operation).await,
+        }
+    }
+
+    async fn negotiate(&self, operation: &'static str) -> Result<ApiVersion, CallError> {
+        let offered = self.http.get(operation, self.http.url(&["openapi", "v3"])).send().await?;
+        let version = match offered.json::<OpenApi>() {
+            Ok(paths) if offered.status == 200 && !paths.versions().is_empty() => {
+                let versions = paths.versions();
+                versions.iter().rev().copied().find(|version| version.is_spoken()).ok_or_else(|| {
+                    let listed = versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                    CallError::Trouble(Trouble {
+                        what: What::Other(ErrorKind::Protocol),
+                        surely_not_done: true,
+                        message: format!(
+                            "slurmrestd offers {listed}, of which none is spoken here ({} to {})",
+                            ApiVersion::OLDEST,
+                            ApiVersion::NEWEST
+                        ),
+                        retry_after: None,
+                    })
+                })?
+            }
+            // A gateway may hand on /slurm only.
+            _ => self.probe(operation).await?,
+        };
+        tracing::debug!(%version, "agreed on an API version");
+        *lock(&self.agreed) = Some(version);
+        Ok(version)
+    }
+
+    /// Asks for each version, the newest first.
+    async fn probe(&self, operation: &'static str) -> Result<ApiVersion, CallError> {
+        let mut last = None;
+        for version in ApiVersion::spoken() {
+            let url = self.http.url(&["slurm", &version.to_string(), "ping"]);
+            let started = Instant::now();
+            let answer = self.http.get(operation, url).once().send().await?;
+            let envelope = answer.json().ok();
+            match classify::trouble(&answer, envelope.as_ref(), started.elapsed()) {
+                Some(trouble) if trouble.what == What::NoSuchAddress => last = Some(trouble),
+                // Whatever else it says, it knows the version; an unwell slurmctld is not decided here.
+                Some(trouble) if trouble.kind() != ErrorKind::Credential || answer.status == 500 => return Ok(version),
+                Some(trouble) => return Err(CallError::Trouble(trouble)),
+                None => return Ok(version),
+            }
+        }
+        let message = "no slurmrestd was found there; check resourceURL and which plugins slurmrestd loads".to_owned();
+        Err(CallError::Trouble(match last {
+            Some(trouble) => Trouble { message, what: What::Other(ErrorKind::Protocol), ..trouble },
+            None => {
+                Trouble { message, what: What::Other(ErrorKind::Protocol), surely_not_done: true, retry_after: None }
+            }
+        }))
+    }
+
+    /// After an address was not there: whether another version is spoken now, e.g. after an upgrade of the server.
+    async fn has_moved_on(&self, operation: &'static str, from: ApiVersion) -> Result<bool, CallError> {
+        *lock(&self.agreed) = None;
+        Ok(self.negotiate(operation).await? != from)
+    }
+
+    /// Makes a call in the agreed version; `body` writes what is sent.
+    pub(super) async fn call_with<B>(&self, call: Call<'_>, mut body: B) -> Result<(Reply, ApiVersion), CallError>
+    where
+        B: FnMut(ApiVersion) -> Result<Option<Value>, CallError>,
+    {
+        let mut renegotiated = false;
+        loop {
+            let version = self.version(call.operation).await?;
+            let written = body(version)?;
+            match self.send(call, version, written.as_ref(), &[]).await {
+                Err(error) if error.is(What::NoSuchAddress) && !renegotiated => {
+                    renegotiated = true;
+                    if !self.has_moved_on(call.operation, version).await? {
+                        return Err(error);
+                    }
+                }
+                Ok(reply) => return Ok((reply, version)),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Makes a call in the agreed version.
+    pub(super) async fn call(&self, call: Call<'_>) -> Result<Reply, CallError> {
+        let body = call.body.cloned();
+        self.call_with(call, |_| Ok(body.clone())).await.map(|(reply, _)| reply)
+    }
+
+    async fn send(
+        &self,
+        call: Call<'_>,
+        version: ApiVersion,
+        body: Option<&Value>,
+        query: &[(&str, String)],
+    ) -> Result<Reply, CallError> {
+        let started = Instant::now();
+        let version = version.to_string();
+        let segments: Vec<&str> = [call.service, &version].into_iter().chain(call.path.iter().copied()).collect();
+        let mut request = self
+            .http
+            .request(call.operation, call.method.clone(), self.http.url(&segments))
+            .query(query.iter().map(|(name, value)| (*name, value.as_str())));
+        request = if call.repeatable { request.repeatable() } else { request.once() };
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await?;
+        judge(answer, started.elapsed())
+    }
+
+    /// All records of one job: several for an array. Empty if slurmctld knows no such id.
+    pub(super) async fn job(&self, operation: &'static str, id: i64) -> Result<Vec<JobInfo>, CallError> {
+        let id = id.to_string();
+        match self.call(Call::get(operation, &["job", &id])).await {
+            Ok(reply) => Ok(read::<JobList>(&reply)?.jobs),
+            Err(error) if error.is(What::NoSuchJob) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Those of all jobs that are wanted. The answer is read piece by piece and never kept as a whole.
+    ///
+    /// `None` if the server says that nothing has changed.
+    pub(super) async fn jobs<F>(&self, operation: &'static str, wanted: F) -> Result<Option<Vec<JobInfo>>, CallError>
+    where
+        F: Fn(&JobInfo) -> bool + Send + Sync + 'static,
+    {
+        let wanted = Arc::new(wanted);
+        let (mut renegotiated, mut renewed) = (false, false);
+        loop {
+            let version = self.version(operation).await?;
+            let started = Instant::now();
+            let url = self.http.url(&["slurm", &version.to_string(), "jobs"]);
+            let answer = self.http.get(operation, url).send_streamed().await?;
+            if answer.status == 304 {
+                return Ok(None);
+            }
+            if answer.status == 200 {
+                let place = answer.place().to_owned();
+                return jobs_stream::read(answer.body, &place, wanted).await.map(Some);
+            }
+            let answer = answer.into_answer(LARGEST_ERROR).await?;
+            let rejection = classify::rejects(&answer);
+            let error = match judge(answer, started.elapsed()) {
+                Ok(_) => return Ok(Some(Vec::new())),
+                Err(error) => error,
+            };
+            if error.is(What::NoSuchAddress) && !renegotiated {
+                renegotiated = true;
+                if self.has_moved_on(operation, version).await? {
+                    continue;
+                }
+            } else if rejection != crate::http::Rejection::No && !renewed {
+                renewed = true;
+                if self.http.reread_credentials().await? {
+                    continue;
+                }
+            }
+            return Err(error);
+        }
+    }
+
+    /// The states of jobs; `None` where the server cannot tell them without telling everything.
+    pub(super) async fn states(&self, operation: &'static str, ids: &[i64]) -> Result<Option<JobStates>, CallError> {
+        let version = self.version(operation).await?;
+        if !version.may_have_job_states() || is_recent(&self.without_states) {
+            return Ok(None);
+        }
+        let query: Vec<(&str, String)> = match ids.len() {
+            0..=MOST_IDS_IN_QUERY => ids.iter().map(|id| ("job_id", id.to_string())).collect(),
+            _ => Vec::new(),
+        };
+        match self.send(Call::get(operation, &["jobs", "state", ""]), version, None, &query).await {
+            Ok(reply) => Ok(Some(read(&reply)?)),
+            Err(error) if error.is(What::NoSuchAddress) => {
+                *lock(&self.without_states) = Some(Instant::now());
+                Ok(None)
+            }
+            // One unknown id must not hide the others.
+            Err(CallError::Trouble(trouble)) if trouble.kind() == ErrorKind::Refused => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What accounting knows of a job; `None` if there is no accounting.
+    pub(super) async fn accounted(&self, operation: &'static str, id: i64) -> Result<Option<Vec<JobInfo>>, CallError> {
+        if is_recent(&self.without_accounting) {
+            return Ok(None);
+        }
+        let version = self.version(operation).await?;
+        let id = id.to_string();
+        let path = ["job", id.as_str()];
+        let call = Call { service: "slurmdb", ..Call::get(operation, &path) };
+        match self.send(call, version, None, &[]).await {
+            Ok(reply) => Ok(Some(read::<AccountedJobs>(&reply)?.into_jobs())),
+            Err(error) if error.is(What::NoSuchAddress) || says_no_accounting(&error) => {
+                *lock(&self.without_accounting) = Some(Instant::now());
+                Ok(None)
+            }
+            Err(error) if error.is(What::NoSuchJob) => Ok(Some(Vec::new())),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct JobList {
+    #[serde(default)]
+    jobs: Vec<JobInfo>,
+}
+
+/// The plugin is loaded although the cluster keeps no accounts.
+fn says_no_accounting(error: &CallError) -> bool {
+    let CallError::Trouble(trouble) = error else { return false };
+    let text = trouble.message.to_ascii_lowercase();
+    text.contains("accounting storage is disabled") || text.contains("accounting_storage/none")
+}
+
+pub(super) fn judge(answer: Answer, elapsed: Duration) -> Result<Reply, CallError> {
+    let envelope = answer.json::<Envelope>().ok();
+    match (classify::trouble(&answer, envelope.as_ref(), elapsed), envelope) {
+        (None, Some(envelope)) => Ok(Reply { answer, envelope }),
+        (None, None) => Ok(Reply { answer, envelope: Envelope::default() }),
+        (Some(trouble), _) => Err(CallError::Trouble(trouble)),
+    }
+}
+
+pub(super) fn read<T: DeserializeOwned>(reply: &Reply) -> Result<T, CallError> {
+    reply.answer.json().map_err(CallError::Http)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_recent(since: &Mutex<Option<Instant>>) -> bool {
+    lock(since).is_some_and(|since| since.elapsed() < RECHECK_AFTER)
+}

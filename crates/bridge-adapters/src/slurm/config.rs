@@ -1,0 +1,68 @@
+//! Where a Slurm cluster is and how it is talked to.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::wire::ApiVersion;
+
+/// Where a Slurm cluster is and how it is talked to.
+#[derive(Debug, Clone)]
+pub struct SlurmConfig {
+    /// `resourceURL`: of slurmrestd, with or without `/slurm/v0.0.<number>`.
+    pub url: String,
+    /// How long one request may take. slurmrestd answers after up to 20 seconds while slurmctld is down.
+    pub timeout: Duration,
+    /// The most requests under way at the same time.
+    pub requests_at_once: usize,
+    /// Folders that this process and the compute nodes share: output files below them can be shown.
+    ///
+    /// Empty by default, because the path of an output file is chosen by the job's author, who must not be able to
+    /// read this process's own files with it.
+    pub shared_folders: Vec<PathBuf>,
+}
+
+impl SlurmConfig {
+    /// The usual settings for a URL.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), timeout: Duration::from_secs(30), requests_at_once: 16, shared_folders: Vec::new() }
+    }
+}
+
+/// A URL's part before `/slurm`, and the API version it names.
+pub(super) fn split_url(url: &str) -> (String, Option<ApiVersion>) {
+    let plain = url.split(['?', '#']).next().unwrap_or_default().trim().trim_end_matches('/');
+    let (root, version) = match plain.rsplit_once('/') {
+        Some((before, last)) => match ApiVersion::parse(last) {
+            Some(version) => (before, Some(version)),
+            None => (plain, None),
+        },
+        None => (plain, None),
+    };
+    let root = root.trim_end_matches('/');
+    let root = root.strip_suffix("/slurm").or_else(|| root.strip_suffix("/slurmdb")).unwrap_or(root);
+    (root.to_owned(), version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_may_name_the_version_or_not() {
+        let version = ApiVersion::parse("v0.0.38");
+        let table = [
+            ("http://h:6820", "http://h:6820", None),
+            ("http://h:6820/", "http://h:6820", None),
+            ("http://h:6820/slurm", "http://h:6820", None),
+            ("http://h:6820/slurm/v0.0.38", "http://h:6820", version),
+            ("http://h:6820/slurm/v0.0.38/", "http://h:6820", version),
+            ("https://gate/hpc/slurm/v0.0.38//", "https://gate/hpc", version),
+            ("https://gate/hpc/slurmdb/v0.0.38", "https://gate/hpc", version),
+            ("https://gate/slurm-one", "https://gate/slurm-one", None),
+            ("https://gate/hpc/slurm/v0.0.99?x=1", "https://gate/hpc", ApiVersion::parse("v0.0.99")),
+        ];
+        for (url, root, version) in table {
+            assert_eq!(split_url(url), (root.to_owned(), version), "{url}");
+        }
+    }
+}

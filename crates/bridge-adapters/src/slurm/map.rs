@@ -1,0 +1,275 @@
+//! From Slurm's words to ours.
+
+use std::collections::BTreeMap;
+
+use bridge_core::ids::SubmitToken;
+use bridge_core::manager::{Facts, Outcome, Phase, Sighting, Verdict};
+use jiff::Timestamp;
+
+use super::output;
+use super::wire::{JobInfo, Number};
+
+/// The longest text of Slurm that is handed on.
+const LONGEST: usize = 256;
+
+/// Whether the job carries the token: as the first word of its comment, or of `extra` where that exists.
+#[must_use]
+pub(super) fn carries(job: &JobInfo, token: &SubmitToken) -> bool {
+    [&job.comment, &job.extra].iter().any(|text| text.0.split_whitespace().next() == Some(token.as_str()))
+}
+
+/// Where one record stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Not ended; the word of Slurm, where the phase does not tell all.
+    Alive(Phase, Option<String>),
+    /// Ended.
+    Ended(Outcome),
+}
+
+/// Reads a state of one word or of a base and flags.
+///
+/// A record of v0.0.38 and older shows one word only, and `COMPLETING` hides what it will end as.
+#[must_use]
+pub(super) fn standing(job: &JobInfo) -> Standing {
+    let words: Vec<String> = job.job_state.0.iter().map(|word| word.trim().to_ascii_uppercase()).collect();
+    let has = |word: &str| words.iter().any(|own| own == word);
+    let queued = |reason: Option<&str>| Phase::Queued { reason: reason.map(bounded) };
+    let reason = job.state_reason.get().filter(|reason| *reason != "None");
+    let held_by = reason.filter(|reason| is_hold(reason));
+
+    if has("REQUEUE_HOLD") || has("SPECIAL_EXIT") || has("RESV_DEL_HOLD") {
+        return Standing::Alive(Phase::Held, Some(describe(&words, reason)));
+    }
+    if has("PENDING") || has("REQUEUED") || has("REQUEUE_FED") {
+        return match held_by {
+            // A hold by the user is what we asked for; any other needs a word to the user.
+            Some("JobHeldUser") => Standing::Alive(Phase::Held, None),
+            Some(other) => Standing::Alive(Phase::Held, Some(format!("held: {}", bounded(other)))),
+            None => Standing::Alive(queued(reason), None),
+        };
+    }
+    if has("COMPLETING") || has("STAGE_OUT") {
+        // Its processes or its data are still on the nodes; the end follows.
+        return Standing::Alive(Phase::Running, Some(describe(&words, reason)));
+    }
+    if let Some((word, verdict)) = ENDS.iter().find(|(word, _)| has(word)) {
+        return Standing::Ended(outcome(job, word, *verdict, reason));
+    }
+    if has("SUSPENDED") || has("STOPPED") {
+        return Standing::Alive(Phase::Suspended, None);
+    }
+    if has("CONFIGURING") || has("POWER_UP_NODE") {
+        return Standing::Alive(queued(Some(if has("CONFIGURING") { "CONFIGURING" } else { "POWER_UP_NODE" })), None);
+    }
+    if has("RUNNING") || has("RESIZING") || has("SIGNALING") || has("EXPEDITING") || has("UPDATE_DB") {
+        return Standing::Alive(Phase::Running, None);
+    }
+    // A word of a newer Slurm: whatever it means, the job is there and its end is not known.
+    Standing::Alive(
+        Phase::Running,
+        Some(format!("state {}, which this version does not know", describe(&words, reason))),
+    )
+}
+
+/// Words that end a job, the telling ones first.
+const ENDS: [(&str, Verdict); 14] = [
+    ("OUT_OF_MEMORY", Verdict::Failed),
+    ("TIMEOUT", Verdict::Failed),
+    ("NODE_FAIL", Verdict::Failed),
+    ("BOOT_FAIL", Verdict::Failed),
+    ("DEADLINE", Verdict::Failed),
+    ("PREEMPTED", Verdict::Failed),
+    ("LAUNCH_FAILED", Verdict::Failed),
+    ("RECONFIG_FAIL", Verdict::Failed),
+    ("FAILED", Verdict::Failed),
+    ("REVOKED", Verdict::Cancelled),
+    ("CANCELLED", Verdict::Cancelled),
+    ("COMPLETED", Verdict::Succeeded),
+    ("INVALID", Verdict::Failed),
+    ("STEPS_COMPLETED", Verdict::Succeeded),
+];
+
+fn is_hold(reason: &str) -> bool {
+    reason.starts_with("JobHeld") || reason.to_ascii_lowercase().contains("requeued held")
+}
+
+fn outcome(job: &JobInfo, word: &str, verdict: Verdict, reason: Option<&str>) -> Outcome {
+    let (mut exit_code, signal) = (job.exit_code.code, job.exit_code.signal);
+    if verdict != Verdict::Succeeded && exit_code == Some(0) {
+        // Accounting of 22.05 reports 0 for any failure, and a cancelled job never came to an exit code.
+        exit_code = None;
+    }
+    let mut parts = vec![word.to_owned()];
+    parts.extend(reason.map(|reason| format!("reason {}", bounded(reason))));
+    parts.extend(exit_code.filter(|_| verdict != Verdict::Succeeded).map(|code| format!("exit code {code}")));
+    parts.extend(signal.map(|signal| format!("signal {signal}")));
+    if verdict == Verdict::Failed && exit_code.is_none() && signal.is_none() {
+        parts.push("exit code unknown".to_owned());
+    }
+    parts.extend(job.state_description.get().map(bounded));
+    Outcome { verdict, exit_code, signal, reason: word.to_owned(), message: parts.join(", ") }
+}
+
+/// What a record tells beside its state.
+#[must_use]
+pub(super) fn facts(job: &JobInfo, standing: &Standing) -> Facts {
+    // Until a job has started, Slurm shows the time at which it expects to.
+    let has_started = !matches!(standing, Standing::Alive(Phase::Queued { .. } | Phase::Held, _));
+    let has_ended = matches!(standing, Standing::Ended(_));
+    let node =
+        [&job.nodes, &job.batch_host].into_iter().find_map(|text| text.get()).filter(|node| *node != "None assigned");
+    let (stdout, stderr) = output::paths(job);
+    Facts {
+        started: has_started.then(|| time(job.start_time)).flatten(),
+        ended: has_ended.then(|| time(job.end_time)).flatten(),
+        queue: job.partition.get().map(bounded),
+        node: node.map(bounded),
+        stdout,
+        stderr,
+        note: match standing {
+            Standing::Alive(_, note) => note.clone(),
+            Standing::Ended(_) => None,
+        },
+    }
+}
+
+/// How a task of an array ended, remembered after slurmctld has forgotten it.
+pub(super) type EndedTasks = BTreeMap<i64, (JobInfoSummary, Outcome)>;
+
+/// The little that is kept of an ended task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct JobInfoSummary {
+    started: Option<Timestamp>,
+    ended: Option<Timestamp>,
+}
+
+/// Sums up all records of one submission: one for an ordinary job, several for an array or a heterogeneous job.
+///
+/// `remembered` are ended tasks of an array that the records may lack; newly ended ones are added.
+#[must_use]
+pub(super) fn sighting(records: &[JobInfo], remembered: &mut EndedTasks) -> Option<Sighting> {
+    let first = records.first()?;
+    let is_group = records.len() > 1 || first.array_job_id.positive().is_some();
+    if !is_group {
+        let standing = standing(first);
+        let facts = facts(first, &standing);
+        return Some(match standing {
+            Standing::Alive(phase, _) => Sighting::Alive(phase, facts),
+            Standing::Ended(outcome) => Sighting::Ended(outcome, facts),
+        });
+    }
+    Some(sum_up(records, remembered))
+}
+
+fn sum_up(records: &[JobInfo], remembered: &mut EndedTasks) -> Sighting {
+    let mut phases: Vec<(Phase, u64)> = Vec::new();
+    let mut facts = Facts::default();
+    let mut starts = Vec::new();
+    for job in records {
+        let standing = standing(job);
+        let own = self::facts(job, &standing);
+        starts.extend(own.started);
+        match standing {
+            Standing::Alive(phase, _) => phases.push((phase, tasks_in(job))),
+            Standing::Ended(outcome) => {
+                let key = job.array_task_id.0.or(job.job_id.0).unwrap_or_default();
+                let kept = JobInfoSummary { started: own.started, ended: own.ended };
+                remembered.insert(key, (kept, outcome));
+            }
+        }
+        facts.queue = facts.queue.or(own.queue);
+        facts.node = own.node.or(facts.node);
+        facts.stdout = facts.stdout.or(own.stdout);
+        facts.stderr = facts.stderr.or(own.stderr);
+    }
+    if let Some(job) = records.first().filter(|job| job.array_job_id.positive().is_some()) {
+        (facts.stdout, facts.stderr) = output::array_paths(job);
+    }
+    starts.extend(remembered.values().filter_map(|(kept, _)| kept.started));
+    facts.started = starts.into_iter().min();
+
+    let count = |verdict: Verdict| remembered.values().filter(|(_, outcome)| outcome.verdict == verdict).count();
+    let (failed, cancelled) = (count(Verdict::Failed), count(Verdict::Cancelled));
+    let alive: u64 = phases.iter().map(|(_, tasks)| tasks).sum();
+    let all = alive + remembered.len() as u64;
+    let mut summary = format!("{} of {all} tasks done", remembered.len());
+    for (number, word) in [(failed, "failed"), (cancelled, "cancelled")] {
+        if number > 0 {
+            summary = format!("{summary}, {number} {word}");
+        }
+    }
+    if alive > 0 {
+        let chosen = phases.into_iter().map(|(phase, _)| phase).min_by_key(rank).unwrap_or(Phase::Running);
+        facts.note = Some(summary);
+        return Sighting::Alive(chosen, facts);
+    }
+    facts.ended = remembered.values().filter_map(|(kept, _)| kept.ended).max();
+    let worst = remembered.iter().min_by_key(|(task, (_, outcome))| (severity(outcome.verdict), **task));
+    let outcome = worst.map(|(task, (_, outcome))| {
+        let message = match outcome.verdict {
+            Verdict::Succeeded => summary.clone(),
+            _ => format!("{summary}; task {task}: {}", outcome.message),
+        };
+        Outcome { message, ..outcome.clone() }
+    });
+    match outcome {
+        Some(outcome) => Sighting::Ended(outcome, facts),
+        None => Sighting::Alive(Phase::Running, facts),
+    }
+}
+
+/// What an array is, if its tasks differ: running if any runs.
+fn rank(phase: &Phase) -> u8 {
+    match phase {
+        Phase::Running => 0,
+        Phase::Queued { .. } => 1,
+        Phase::Suspended => 2,
+        Phase::Held => 3,
+    }
+}
+
+fn severity(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Failed => 0,
+        Verdict::Cancelled => 1,
+        Verdict::Succeeded => 2,
+    }
+}
+
+/// How many tasks a record stands for: those of an array that have not started share one, e.g. `2-3,7%2`.
+fn tasks_in(job: &JobInfo) -> u64 {
+    let Some(text) = job.array_task_string.get() else { return 1 };
+    let text = text.split('%').next().unwrap_or_default().trim_matches(['[', ']']);
+    let tasks = text.split(',').filter_map(|range| {
+        let (range, step) = range.split_once(':').unwrap_or((range, "1"));
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last, step) =
+            (first.trim().parse::<u64>().ok()?, last.trim().parse::<u64>().ok()?, step.trim().parse::<u64>().ok()?);
+        last.checked_sub(first)?.checked_div(step)?.checked_add(1)
+    });
+    tasks.fold(0_u64, u64::saturating_add).max(1)
+}
+
+fn time(number: Number) -> Option<Timestamp> {
+    number.positive().and_then(|seconds| Timestamp::from_second(seconds).ok())
+}
+
+fn describe(words: &[String], reason: Option<&str>) -> String {
+    let words = bounded(&words.join("+"));
+    match reason {
+        Some(reason) => format!("{words} ({})", bounded(reason)),
+        None if words.is_empty() => "none".to_owned(),
+        None => words,
+    }
+}
+
+/// A text of the remote system, without control characters and not longer than is reasonable.
+#[must_use]
+pub(super) fn bounded(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(LONGEST).collect()
+}
+
+#[cfg(test)]
+#[path = "map_tests.rs"]
+mod tests;

@@ -1,0 +1,108 @@
+//! What was seen of each job, so that an unchanged state need not be asked about in detail again.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bridge_core::ids::SubmitToken;
+use bridge_core::manager::{Phase, Sighting};
+use tokio::time::Instant;
+
+use super::map::EndedTasks;
+
+/// How long a reason for waiting is taken as still true.
+const REASON_LASTS: Duration = Duration::from_secs(60);
+/// How long a job that nobody asks about is remembered.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
+/// Jobs that are remembered without looking for forgotten ones.
+const SWEEP_ABOVE: usize = 1024;
+
+/// What was seen of each job.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    jobs: Mutex<Jobs>,
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    seen: HashMap<i64, Seen>,
+    sweep_at: usize,
+}
+
+#[derive(Debug)]
+struct Seen {
+    token: SubmitToken,
+    state: String,
+    sighting: Sighting,
+    is_group: bool,
+    submitted: Option<i64>,
+    tasks: EndedTasks,
+    at: Instant,
+    asked: Instant,
+}
+
+/// A job's state as one text, whatever the order of its words.
+pub(super) fn state_key(words: &[String]) -> String {
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    words.sort_unstable();
+    words.join("+")
+}
+
+impl Memory {
+    /// What was seen, if the state is still the same and its details are not out of date.
+    pub(super) fn unchanged(&self, id: i64, token: &SubmitToken, state: &str) -> Option<Sighting> {
+        let mut jobs = self.lock();
+        let seen =
+            jobs.seen.get_mut(&id).filter(|seen| seen.token == *token && !seen.is_group && seen.state == state)?;
+        let is_waiting = matches!(seen.sighting, Sighting::Alive(Phase::Queued { .. } | Phase::Held, _));
+        if is_waiting && seen.at.elapsed() > REASON_LASTS {
+            return None;
+        }
+        seen.asked = Instant::now();
+        Some(seen.sighting.clone())
+    }
+
+    /// Ended tasks of an array that slurmctld may have forgotten.
+    pub(super) fn tasks(&self, id: i64, token: &SubmitToken) -> EndedTasks {
+        let jobs = self.lock();
+        jobs.seen.get(&id).filter(|seen| seen.token == *token).map(|seen| seen.tasks.clone()).unwrap_or_default()
+    }
+
+    /// When the job was submitted, to tell it from another one of the same id.
+    pub(super) fn submitted(&self, id: i64, token: &SubmitToken) -> Option<i64> {
+        self.lock().seen.get(&id).filter(|seen| seen.token == *token).and_then(|seen| seen.submitted)
+    }
+
+    /// Keeps what was seen.
+    pub(super) fn keep(&self, id: i64, token: &SubmitToken, look: Look) {
+        let Look { state, sighting, is_group, submitted, tasks } = look;
+        let now = Instant::now();
+        let mut jobs = self.lock();
+        let token = token.clone();
+        jobs.seen.insert(id, Seen { token, state, sighting, is_group, submitted, tasks, at: now, asked: now });
+        if jobs.seen.len() > jobs.sweep_at.max(SWEEP_ABOVE) {
+            jobs.seen.retain(|_, seen| seen.asked.elapsed() < FORGOTTEN_AFTER);
+            // The next sweep comes when as many have been added again, so that its cost stays small per job.
+            jobs.sweep_at = jobs.seen.len() * 2;
+        }
+    }
+
+    /// Forgets a job that is gone or has ended.
+    pub(super) fn forget(&self, id: i64) {
+        self.lock().seen.remove(&id);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One look at a job.
+#[derive(Debug)]
+pub(super) struct Look {
+    pub state: String,
+    pub sighting: Sighting,
+    pub is_group: bool,
+    pub submitted: Option<i64>,
+    pub tasks: EndedTasks,
+}

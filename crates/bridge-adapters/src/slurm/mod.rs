@@ -1,0 +1,275 @@
+#![doc = include_str!("docs.md")]
+
+mod arguments;
+#[cfg(test)]
+mod captures;
+mod classify;
+mod client;
+mod config;
+mod describe;
+mod jobs_stream;
+mod load;
+mod logs;
+mod map;
+mod memory;
+mod output;
+mod poll;
+mod properties;
+mod sbatch;
+mod values;
+mod wire;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bridge_core::clock::Clock;
+use bridge_core::credentials::CredentialSource;
+use bridge_core::ids::{RemoteId, SubmitToken};
+use bridge_core::manager::{
+    ErrorKind, Found, Guarantee, Hold, HoldAnswer, Limits, LoadProbe, Logs, ManagerError, Phase, Preview,
+    ResourceManager, Result, Sighting, SubmitError, Submitted, Tracked,
+};
+use bridge_core::plan::Submission;
+use http::Method;
+use jiff::Timestamp;
+use serde_json::json;
+
+use self::classify::{Trouble, What};
+use self::client::{Api, Call, CallError, Reply};
+use self::describe::{Described, Refusal, describe};
+use self::map::{Standing, bounded, carries, standing};
+use self::memory::Memory;
+use self::wire::{Envelope, JobInfo};
+use crate::http::Counters;
+
+pub use self::config::SlurmConfig;
+pub use self::wire::ApiVersion;
+
+pub(crate) const MANAGER: &str = "slurm";
+/// The most remarks of slurmctld that are handed on.
+const MOST_WARNINGS: usize = 8;
+
+/// A Slurm cluster behind slurmrestd, under one credential.
+pub struct Slurm {
+    api: Api,
+    config: SlurmConfig,
+    memory: Memory,
+    costs: poll::Costs,
+    clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for Slurm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slurm").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Slurm {
+    /// A cluster; nothing is sent yet. The credential has the keys `username` and `token` (or `password`), a JWT.
+    pub fn new(config: SlurmConfig, credentials: Arc<dyn CredentialSource>, clock: Arc<dyn Clock>) -> Result<Self> {
+        let api = Api::new(&config, credentials)?;
+        Ok(Self { api, config, memory: Memory::default(), costs: poll::Costs::default(), clock })
+    }
+
+    /// How many requests were made, by operation.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Counters> {
+        self.api.counters()
+    }
+
+    fn describe(&self, job: &Submission, version: ApiVersion) -> std::result::Result<Described, Refusal> {
+        describe(job, version, self.clock.now().wall)
+    }
+
+    /// The records of a job if it is ours.
+    async fn own_records(&self, operation: &'static str, job: &Tracked) -> Result<Vec<JobInfo>> {
+        let Some(id) = number(&job.id) else { return Ok(Vec::new()) };
+        let records = self.api.job(operation, id).await.map_err(|error| error.into_error(operation))?;
+        Ok(records.into_iter().filter(|record| record.root() == Some(id) && carries(record, &job.token)).collect())
+    }
+
+    async fn set_hold(&self, operation: &'static str, job: &Tracked, hold: bool) -> Result<HoldAnswer> {
+        let path = ["job", job.id.as_str()];
+        let body = json!({ "hold": hold });
+        let call = Call { method: &Method::POST, body: Some(&body), ..Call::get(operation, &path) };
+        match self.api.call(call).await {
+            Ok(_) => Ok(HoldAnswer::Done),
+            Err(CallError::Trouble(Trouble { what: What::NoSuchJob, .. })) => Ok(HoldAnswer::Gone),
+            Err(CallError::Trouble(Trouble { what: What::AlreadyEnded, .. })) if hold => Ok(HoldAnswer::TooLate),
+            Err(CallError::Trouble(Trouble { what: What::AlreadyEnded, .. })) => Ok(HoldAnswer::Done),
+            Err(error) => Err(error.into_error(operation)),
+        }
+    }
+}
+
+#[async_trait]
+impl ResourceManager for Slurm {
+    fn limits(&self) -> Limits {
+        Limits { poll_batch: 10_000, concurrent_submits: self.config.requests_at_once }
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        Guarantee::TwoPhase
+    }
+
+    fn preview(&self, job: &Submission) -> Result<Preview> {
+        let version = self.api.likely_version();
+        let Described { body, notes } = self.describe(job, version).map_err(|error| refused("submit", &error))?;
+        let request = format!("POST {}", self.api.address(version, &["job", "submit"]));
+        let body = serde_json::to_string_pretty(&body).unwrap_or_default();
+        Ok(Preview { request, body, notes })
+    }
+
+    async fn submit(&self, job: &Submission) -> std::result::Result<Submitted, SubmitError> {
+        const OPERATION: &str = "submit";
+        let mut notes = Vec::new();
+        let write = |version| match self.describe(job, version) {
+            Ok(described) => {
+                notes = described.notes;
+                Ok(Some(described.body))
+            }
+            Err(error) => {
+                let (what, message) = (What::Other(ErrorKind::Refused), error.to_string());
+                Err(CallError::Trouble(Trouble { what, surely_not_done: true, message, retry_after: None }))
+            }
+        };
+        let path = ["job", "submit"];
+        let call = Call { method: &Method::POST, repeatable: false, ..Call::get(OPERATION, &path) };
+        let (reply, _) = self.api.call_with(call, write).await.map_err(|error| error.into_submit_error(OPERATION))?;
+        let Reply { envelope, .. } = reply;
+        match envelope.job_id.positive() {
+            Some(id) => {
+                let mut warnings = notes;
+                warnings.extend(remarks(&envelope));
+                warnings.truncate(MOST_WARNINGS);
+                Ok(Submitted { id: RemoteId::new(id.to_string()), warnings })
+            }
+            None => Err(no_id(&envelope)),
+        }
+    }
+
+    async fn find(&self, token: &SubmitToken, _since: Timestamp) -> Result<Found> {
+        const OPERATION: &str = "find";
+        let mark = token.clone();
+        let jobs = self.api.jobs(OPERATION, move |job| carries(job, &mark)).await;
+        let Some(jobs) = jobs.map_err(|error| error.into_error(OPERATION))? else {
+            return Ok(Found::CannotTell("slurmrestd says that nothing has changed".to_owned()));
+        };
+        // A job that was never released is held, and slurmctld does not forget a held job: none found is none there.
+        let ids: BTreeSet<i64> = jobs.iter().filter_map(JobInfo::root).collect();
+        let ids: Vec<RemoteId> = ids.into_iter().map(|id| RemoteId::new(id.to_string())).collect();
+        Ok(if ids.is_empty() { Found::Absent } else { Found::Jobs(ids) })
+    }
+
+    async fn poll(&self, jobs: &[Tracked]) -> Result<BTreeMap<RemoteId, Sighting>> {
+        self.poll_all(jobs).await
+    }
+
+    async fn cancel(&self, job: &Tracked) -> Result<()> {
+        const OPERATION: &str = "cancel";
+        let records = self.own_records(OPERATION, job).await?;
+        if records.iter().all(|record| matches!(standing(record), Standing::Ended(_))) {
+            return Ok(());
+        }
+        // No signal is named: slurmctld then ends the job as `scancel` does, and no word can be mistaken.
+        let path = ["job", job.id.as_str()];
+        let call = Call { method: &Method::DELETE, ..Call::get(OPERATION, &path) };
+        match self.api.call(call).await {
+            Ok(reply) => killed(&reply.envelope),
+            Err(CallError::Trouble(Trouble { what: What::NoSuchJob | What::AlreadyEnded, .. })) => Ok(()),
+            Err(error) => Err(error.into_error(OPERATION)),
+        }
+    }
+
+    fn hold(&self) -> Option<&dyn Hold> {
+        Some(self)
+    }
+
+    fn logs(&self) -> Option<&dyn Logs> {
+        Some(self)
+    }
+
+    fn load(&self) -> Option<&dyn LoadProbe> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Hold for Slurm {
+    async fn release(&self, job: &Tracked) -> Result<HoldAnswer> {
+        const OPERATION: &str = "release";
+        if number(&job.id).is_none() {
+            return Ok(HoldAnswer::Gone);
+        }
+        // Fresh from its submission the id needs no second look; that keeps a submission at two requests.
+        if job.verify && self.own_records(OPERATION, job).await?.is_empty() {
+            return Ok(HoldAnswer::Gone);
+        }
+        self.set_hold(OPERATION, job, false).await
+    }
+
+    async fn hold(&self, job: &Tracked) -> Result<HoldAnswer> {
+        const OPERATION: &str = "hold";
+        let can_be_held = |records: &[JobInfo]| {
+            records
+                .iter()
+                .any(|record| matches!(standing(record), Standing::Alive(Phase::Queued { .. } | Phase::Held, _)))
+        };
+        let before = self.own_records(OPERATION, job).await?;
+        if before.is_empty() {
+            return Ok(HoldAnswer::Gone);
+        }
+        if !can_be_held(&before) {
+            return Ok(HoldAnswer::TooLate);
+        }
+        let answer = self.set_hold(OPERATION, job, true).await?;
+        // It may have started between the look and the hold, and slurmctld takes a hold of a running job without a word.
+        let after = self.own_records(OPERATION, job).await?;
+        Ok(if answer == HoldAnswer::Done && !can_be_held(&after) { HoldAnswer::TooLate } else { answer })
+    }
+}
+
+/// The id as Slurm's number; anything else was never given by Slurm.
+fn number(id: &RemoteId) -> Option<i64> {
+    id.as_str().parse().ok().filter(|number| *number > 0)
+}
+
+fn refused(operation: &'static str, error: &Refusal) -> ManagerError {
+    ManagerError::new(MANAGER, operation, ErrorKind::Refused, error.to_string())
+}
+
+/// What slurmctld and the site's filter say about a job they took.
+fn remarks(envelope: &Envelope) -> impl Iterator<Item = String> {
+    let said = envelope.errors.iter().chain(&envelope.warnings).map(wire::ApiError::text);
+    let filter = envelope.job_submit_user_msg.get().map(str::to_owned);
+    // That it is held is what was asked for.
+    let texts: Vec<String> =
+        said.chain(filter).filter(|text| !text.contains("held state")).map(|text| bounded(&text)).collect();
+    texts.into_iter()
+}
+
+/// A success without an id: some versions drop a job whose description they cannot read, with a warning only.
+fn no_id(envelope: &Envelope) -> SubmitError {
+    let said: Vec<String> = remarks(envelope).take(MOST_WARNINGS).collect();
+    if said.is_empty() {
+        let message = "slurmrestd answered without an id and without an error".to_owned();
+        return SubmitError::Unknown(ManagerError::new(MANAGER, "submit", ErrorKind::Protocol, message));
+    }
+    let message = format!("slurmrestd did not take the job: {}", said.join("; "));
+    SubmitError::NotSubmitted(ManagerError::new(MANAGER, "submit", ErrorKind::Refused, message))
+}
+
+/// Whether a cancellation succeeded, where its result stands inside the answer.
+fn killed(envelope: &Envelope) -> Result<()> {
+    // No error, unknown, already ended, being signalled: in each case there is nothing left to ask for.
+    let failed =
+        envelope.status.iter().find(|status| !matches!(status.error.code.0, None | Some(0 | 2017 | 2020 | 2021)));
+    match failed {
+        None => Ok(()),
+        Some(status) => {
+            let message = format!("slurmctld did not end the job: {}", bounded(&status.error.string.0));
+            Err(ManagerError::new(MANAGER, "cancel", ErrorKind::Unreachable, message))
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Looking at many jobs with few requests.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bridge_core::ids::RemoteId;
+use bridge_core::manager::{ManagerError, Result, Sighting, Tracked};
+use futures::{StreamExt, TryStreamExt};
+use tokio::time::Instant;
+
+use super::map::{carries, sighting};
+use super::memory::{Look, state_key};
+use super::wire::{JobInfo, JobState};
+use super::{Slurm, number};
+
+const OPERATION: &str = "poll";
+/// Up to here each job is asked about by itself, without asking for states first.
+const FEW: usize = 3;
+/// From here on a round must not take more than two requests.
+const MANY: usize = 100;
+const AT_ONCE: usize = 8;
+/// The most questions to accounting in one round; jobs beyond it are looked up in the next.
+const MOST_LOOKUPS: usize = 16;
+
+/// What one job and what all jobs cost to ask about, as measured: where the break-even lies depends on the cluster.
+#[derive(Debug)]
+pub(super) struct Costs {
+    one: AtomicU64,
+    all: AtomicU64,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        // Microseconds on an idle small cluster; the first rounds replace them.
+        Self { one: AtomicU64::new(2_000), all: AtomicU64::new(20_000) }
+    }
+}
+
+impl Costs {
+    fn one_by_one_is_cheaper(&self, jobs: usize) -> bool {
+        self.one.load(Ordering::Relaxed).saturating_mul(jobs as u64) <= self.all.load(Ordering::Relaxed)
+    }
+
+    fn learn(average: &AtomicU64, took: Duration, jobs: usize) {
+        let new = u64::try_from(took.as_micros()).unwrap_or(u64::MAX) / jobs.max(1) as u64;
+        let old = average.load(Ordering::Relaxed);
+        average.store(old / 2 + new / 2, Ordering::Relaxed);
+    }
+}
+
+struct Wanted<'a> {
+    id: i64,
+    job: &'a Tracked,
+}
+
+impl Slurm {
+    pub(super) async fn poll_all(&self, jobs: &[Tracked]) -> Result<BTreeMap<RemoteId, Sighting>> {
+        let mut seen = BTreeMap::new();
+        let mut wanted = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            match number(&job.id) {
+                Some(id) => wanted.push(Wanted { id, job }),
+                None => {
+                    seen.insert(job.id.clone(), Sighting::Gone);
+                }
+            }
+        }
+        let wanted = self.changed(wanted, &mut seen).await?;
+        if wanted.is_empty() {
+            return Ok(seen);
+        }
+        let Some(mut records) = self.records(&wanted, jobs.len()).await? else { return Ok(seen) };
+
+        let mut missing = Vec::new();
+        for Wanted { id, job } in wanted {
+            let own: Vec<JobInfo> = records
+                .remove(&id)
+                .unwrap_or_default()
+                .into_iter()
+                .filter(|record| carries(record, &job.token))
+                .collect();
+            match self.look(id, job, own).await {
+                Some(sighting) => {
+                    seen.insert(job.id.clone(), sighting);
+                }
+                // Purged after its end, or lost; an id that was given to another's job is no better.
+                None => missing.push(Wanted { id, job }),
+            }
+        }
+        self.ask_accounting(missing, &mut seen).await?;
+        Ok(seen)
+    }
+
+    /// The jobs whose details are needed; what is known of the others is put into `seen`.
+    async fn changed<'a>(
+        &self,
+        wanted: Vec<Wanted<'a>>,
+        seen: &mut BTreeMap<RemoteId, Sighting>,
+    ) -> Result<Vec<Wanted<'a>>> {
+        if wanted.len() <= FEW {
+            return Ok(wanted);
+        }
+        let ids: Vec<i64> = wanted.iter().map(|wanted| wanted.id).collect();
+        let states = self.api.states(OPERATION, &ids).await.map_err(|error| error.into_error(OPERATION))?;
+        let Some(states) = states else { return Ok(wanted) };
+        let states: HashMap<String, String> =
+            states.jobs.into_iter().map(|JobState { job_id, state }| (job_id.0, state_key(&state.0))).collect();
+        let mut changed = Vec::new();
+        for one in wanted {
+            let known = states
+                .get(one.job.id.as_str())
+                .filter(|_| !one.job.verify)
+                .and_then(|state| self.memory.unchanged(one.id, &one.job.token, state));
+            match known {
+                Some(sighting) => {
+                    seen.insert(one.job.id.clone(), sighting);
+                }
+                None => changed.push(one),
+            }
+        }
+        Ok(changed)
+    }
+
+    /// The records of the jobs by id; `None` if the server says that nothing has changed.
+    async fn records(&self, wanted: &[Wanted<'_>], all: usize) -> Result<Option<HashMap<i64, Vec<JobInfo>>>> {
+        let started = Instant::now();
+        let singly = wanted.len() == 1 || (all < MANY && self.costs.one_by_one_is_cheaper(wanted.len()));
+        if singly {
+            let ids: Vec<i64> = wanted.iter().map(|wanted| wanted.id).collect();
+            let asked = ids.into_iter().map(|id| async move {
+                let records = self.api.job(OPERATION, id).await?;
+                Ok((id, records))
+            });
+            let records = futures::stream::iter(asked).buffer_unordered(AT_ONCE).try_collect::<HashMap<_, _>>().await;
+            let mut records = records.map_err(|error: super::CallError| error.into_error(OPERATION))?;
+            Costs::learn(&self.costs.one, started.elapsed(), wanted.len());
+            for (id, records) in &mut records {
+                records.retain(|record| record.root() == Some(*id));
+            }
+            return Ok(Some(records));
+        }
+        let ids: HashSet<i64> = wanted.iter().map(|wanted| wanted.id).collect();
+        let jobs = self.api.jobs(OPERATION, move |job| job.root().is_some_and(|root| ids.contains(&root))).await;
+        let Some(jobs) = jobs.map_err(|error| error.into_error(OPERATION))? else { return Ok(None) };
+        Costs::learn(&self.costs.all, started.elapsed(), 1);
+        let mut records: HashMap<i64, Vec<JobInfo>> = HashMap::new();
+        for job in jobs {
+            if let Some(root) = job.root() {
+                records.entry(root).or_default().push(job);
+            }
+        }
+        Ok(Some(records))
+    }
+
+    /// What the records of one job say; remembers it.
+    async fn look(&self, id: i64, job: &Tracked, mut own: Vec<JobInfo>) -> Option<Sighting> {
+        let first = own.first()?;
+        let is_group = own.len() > 1 || first.array_job_id.positive().is_some();
+        let state = state_key(&first.job_state.0);
+        let submitted = first.submit_time.positive();
+        let mut tasks = self.memory.tasks(id, &job.token);
+        let mut found = sighting(&own, &mut tasks)?;
+        if is_group && matches!(found, Sighting::Ended(..)) {
+            // Tasks that ended long before the last one may be forgotten by slurmctld; accounting has them all.
+            if let Ok(Some(accounted)) = self.api.accounted(OPERATION, id).await {
+                let shown: HashSet<Option<i64>> = own.iter().map(|record| record.array_task_id.0).collect();
+                own.extend(accounted.into_iter().filter(|record| {
+                    record.root() == Some(id)
+                        && submitted_together(record, submitted)
+                        && !shown.contains(&record.array_task_id.0)
+                }));
+                found = sighting(&own, &mut tasks)?;
+            }
+        }
+        if matches!(found, Sighting::Ended(..)) {
+            self.memory.forget(id);
+        } else {
+            let look = Look { state, sighting: found.clone(), is_group, submitted, tasks };
+            self.memory.keep(id, &job.token, look);
+        }
+        Some(found)
+    }
+
+    /// Jobs that slurmctld does not know: ended and purged, or gone.
+    async fn ask_accounting(&self, missing: Vec<Wanted<'_>>, seen: &mut BTreeMap<RemoteId, Sighting>) -> Result<()> {
+        let mut trouble: Option<ManagerError> = None;
+        for Wanted { id, job } in missing.into_iter().take(MOST_LOOKUPS) {
+            match self.accounted_sighting(id, job).await {
+                Ok(sighting) => {
+                    self.memory.forget(id);
+                    seen.insert(job.id.clone(), sighting);
+                }
+                // Left out of the answer: nobody may take "accounting is down" for "gone".
+                Err(error) => trouble = Some(error),
+            }
+        }
+        match trouble {
+            Some(error) if seen.is_empty() => Err(error),
+            Some(error) => {
+                tracing::warn!(%error, "jobs that slurmctld no longer knows are looked up later");
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    async fn accounted_sighting(&self, id: i64, job: &Tracked) -> Result<Sighting> {
+        let accounted = self.api.accounted(OPERATION, id).await.map_err(|error| error.into_error(OPERATION))?;
+        let Some(records) = accounted else { return Ok(Sighting::Gone) };
+        let records: Vec<JobInfo> = records.into_iter().filter(|record| record.root() == Some(id)).collect();
+        let mut own: Vec<JobInfo> = records.iter().filter(|record| carries(record, &job.token)).cloned().collect();
+        if own.is_empty() {
+            own = self.unmarked(id, job, records).await;
+        }
+        let mut tasks = self.memory.tasks(id, &job.token);
+        Ok(match sighting(&own, &mut tasks) {
+            Some(Sighting::Ended(mut outcome, facts)) => {
+                outcome.message = format!("{} (from accounting)", outcome.message);
+                Sighting::Ended(outcome, facts)
+            }
+            // Accounting may lag behind; what slurmctld itself has forgotten does not run.
+            _ => Sighting::Gone,
+        })
+    }
+
+    /// Records without a mark: many sites do not store comments. They are ours only if nothing speaks against it.
+    async fn unmarked(&self, id: i64, job: &Tracked, records: Vec<JobInfo>) -> Vec<JobInfo> {
+        let user = self.api.user().await;
+        let submitted = self.memory.submitted(id, &job.token);
+        let candidates: Vec<JobInfo> = records
+            .into_iter()
+            .filter(|record| record.comment.get().is_none() && record.extra.get().is_none())
+            .filter(|record| user.as_deref().is_some_and(|user| record.user_name.0 == user))
+            .filter(|record| submitted_together(record, submitted))
+            .collect();
+        let submissions: HashSet<Option<i64>> = candidates.iter().map(|record| record.submit_time.0).collect();
+        // Two submissions under one id: slurmctld lost one of them, and nothing tells which is ours.
+        if submissions.len() > 1 { Vec::new() } else { candidates }
+    }
+}
+
+fn submitted_together(record: &JobInfo, submitted: Option<i64>) -> bool {
+    submitted.is_none_or(|submitted| record.submit_time.0 == Some(submitted))
+}
