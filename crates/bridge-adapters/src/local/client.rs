@@ -14,8 +14,8 @@ use super::config::Config;
 use super::folder::{make_once, read_json, sync_folder, write_json};
 use super::process;
 use super::wire::{
-    ALIVE, CANCEL, END, EXIT, EndFile, JOB, JOB_FOLDER, JobFile, LOCK, NEW_JOB_FOLDER, OLD_JOB_FOLDER, SCRIPT, START,
-    SUPERVISOR_LOG, StartFile, TOKEN_VARIABLE, WORK,
+    ALIVE, CANCEL, END, EXIT, EndFile, JOB, JOB_FOLDER, JobFile, LOCK, MARK_VARIABLE, NEW_JOB_FOLDER, OLD_JOB_FOLDER,
+    SCRIPT, START, SUPERVISOR_LOG, StartFile, TOKEN_VARIABLE, WORK,
 };
 
 /// How long someone else may hold a token's lock: a submission takes milliseconds, so longer means a stopped process.
@@ -99,7 +99,7 @@ impl JobFolder {
             return Ok(None);
         }
         self.prepare(job, script).map_err(not_started)?;
-        let mut supervisor = self.spawn(config).map_err(not_started)?;
+        let mut supervisor = self.spawn(config, &job.mark).map_err(not_started)?;
         let Err(trouble) = self.await_start(&mut supervisor) else { return Ok(Some(supervisor)) };
         match self.call_off() {
             Ok(CallOff::Started) => Ok(Some(supervisor)),
@@ -244,7 +244,7 @@ impl JobFolder {
         remove_if_there(&old)
     }
 
-    fn spawn(&self, config: &Config) -> io::Result<Child> {
+    fn spawn(&self, config: &Config, mark: &str) -> io::Result<Child> {
         let control = self.control();
         let (program, arguments) = &config.supervisor;
         Command::new(program)
@@ -254,6 +254,8 @@ impl JobFolder {
             .env_clear()
             .envs(config.environment.iter().map(|(name, value)| (name, value)))
             .env(TOKEN_VARIABLE, &self.token)
+            // Also on the supervisor: between its fork and the script's exec, the script shows this environment.
+            .env(MARK_VARIABLE, mark)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(control.join(SUPERVISOR_LOG))?)

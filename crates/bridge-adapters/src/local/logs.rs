@@ -43,8 +43,11 @@ impl Logs for LocalManager {
 
 fn read_from(path: &Path, cursor: LogCursor, ended: bool) -> io::Result<LogChunk> {
     let mut data = Vec::new();
-    match File::open(path) {
-        Ok(mut file) => {
+    // Only a file can be read from a cursor on, and opening a pipe would wait for its writer.
+    let opened = std::fs::metadata(path).and_then(|metadata| metadata.is_file().then(|| File::open(path)).transpose());
+    match opened {
+        Ok(None) => {}
+        Ok(Some(mut file)) => {
             file.seek(SeekFrom::Start(cursor.0))?;
             file.take(CHUNK).read_to_end(&mut data)?;
         }

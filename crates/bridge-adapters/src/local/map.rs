@@ -273,8 +273,8 @@ pub(super) fn sighting(seen: Seen, cancelled: bool, node: Option<&String>) -> Si
     match seen {
         Seen::Nothing => Sighting::Gone,
         Seen::Running { job, start, orphaned } => {
-            let note = orphaned.then(|| "its supervisor is gone: its exit code will not be known".to_owned());
-            Sighting::Alive(Phase::Running, Facts { note, ..facts(&job, &start) })
+            let remark = "its supervisor is gone: its exit code will not be known";
+            Sighting::Alive(Phase::Running, Facts { note: orphaned.then(|| remark.to_owned()), ..facts(&job, &start) })
         }
         Seen::Ended { job, start, end: Some(end) } => {
             let facts = Facts { ended: Some(end.ended), ..facts(&job, &start) };

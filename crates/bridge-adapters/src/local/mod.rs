@@ -224,8 +224,12 @@ async fn blocking<T: Send + 'static>(
 fn trouble(operation: &'static str, error: &io::Error) -> ManagerError {
     let kind = match error.kind() {
         io::ErrorKind::InvalidData => ErrorKind::Protocol,
-        // Nobody gives us a right while we wait.
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Refused,
+        // Nobody gives us a right while a new job waits for it. One that runs is not given up for that.
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+            if matches!(operation, "submit" | "put") =>
+        {
+            ErrorKind::Refused
+        }
         _ => ErrorKind::Unreachable,
     };
     // The text says it all; as a source it would be printed twice.

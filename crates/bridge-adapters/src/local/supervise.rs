@@ -13,9 +13,7 @@ use bridge_core::clock::{Clock, SystemClock};
 
 use super::folder::{make_once, read_json, write_json};
 use super::process;
-use super::wire::{
-    ALIVE, CANCEL, END, EXIT, EndCause, EndFile, JOB, JOB_FOLDER, JobFile, MARK_VARIABLE, START, StartFile,
-};
+use super::wire::{ALIVE, CANCEL, END, EXIT, EndCause, EndFile, JOB, JOB_FOLDER, JobFile, START, StartFile};
 
 /// How often a cancel is looked for: what a user waits at most before SIGTERM is sent.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -46,8 +44,8 @@ pub fn supervise() -> io::Result<()> {
     let end = match spawn(&job) {
         Ok(child) => {
             let end = watch(&job, here, child, &clock)?;
-            write_json(here, EXIT, &end)?;
-            clear_away(&job)?;
+            write_down(here, EXIT, &end)?;
+            clear_away(&job);
             end
         }
         Err(error) => EndFile {
@@ -58,7 +56,18 @@ pub fn supervise() -> io::Result<()> {
             message: error.to_string(),
         },
     };
-    write_json(here, END, &end)
+    write_down(here, END, &end)
+}
+
+/// Writes how it ended, however long it takes: on a full disk the job counts as running until there is room.
+fn write_down(here: &Path, name: &str, end: &EndFile) -> io::Result<()> {
+    loop {
+        match write_json(here, name, end) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => std::thread::sleep(Duration::from_secs(1)),
+            // Written, or the folder was deleted and nobody will ever ask.
+            done => return done,
+        }
+    }
 }
 
 /// Takes the lock that shows that we live. `None` if the job was started or called off already.
@@ -92,11 +101,9 @@ fn is_current(here: &Path) -> io::Result<bool> {
 fn spawn(job: &JobFile) -> io::Result<Child> {
     let explain = |what: String| move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
     let open = |path: &Path| {
-        File::options()
-            .create(true)
-            .append(true)
-            .open(path)
-            .map_err(explain(format!("cannot write its output to {}", path.display())))
+        // Emptied, because the output is this job's; then appended to, because the script may open it as well.
+        let emptied = File::create(path).and_then(|_| File::options().append(true).open(path));
+        emptied.map_err(explain(format!("cannot write its output to {}", path.display())))
     };
     let (program, arguments) = job.command.split_first().ok_or_else(|| io::Error::other("it has no command"))?;
     let stdout = open(&job.stdout)?;
@@ -109,7 +116,6 @@ fn spawn(job: &JobFile) -> io::Result<Child> {
         .current_dir(&job.folder)
         .env("PWD", &job.folder)
         .envs(&job.environment)
-        .env(MARK_VARIABLE, &job.mark)
         .stdin(Stdio::null())
         .stdout(stdout)
         .stderr(stderr)
@@ -144,38 +150,47 @@ fn watch(job: &JobFile, here: &Path, mut child: Child, clock: &SystemClock) -> i
 }
 
 fn end_by_force(job: &JobFile, exits: &Receiver<io::Result<ExitStatus>>) -> io::Result<ExitStatus> {
-    let grace = Instant::now() + Duration::from_millis(job.grace_millis);
-    // Errors are those of processes that we may not signal; the job's end must be waited for all the same.
-    process::terminate(&members(job)?).ok();
+    let mut force = Force::new(job);
     loop {
+        force.apply();
         if let Some(status) = exited(exits, LOOK_EVERY)? {
             return Ok(status);
-        }
-        if Instant::now() >= grace {
-            process::kill(&members(job)?).ok();
         }
     }
 }
 
 /// Ends what the script left behind, so that an ended job neither runs nor writes any more.
-fn clear_away(job: &JobFile) -> io::Result<()> {
-    let grace = Instant::now() + Duration::from_millis(job.grace_millis);
-    let mut left = members(job)?;
-    if left.is_empty() {
-        return Ok(());
-    }
-    process::terminate(&left).ok();
-    while Instant::now() < grace + UNKILLABLE {
+fn clear_away(job: &JobFile) {
+    let mut force = Force::new(job);
+    while force.apply() != Some(0) && Instant::now() < force.grace + UNKILLABLE {
         std::thread::sleep(LOOK_EVERY);
-        left = members(job)?;
-        if left.is_empty() {
-            return Ok(());
-        }
-        if Instant::now() >= grace {
-            process::kill(&left).ok();
-        }
     }
-    Ok(())
+}
+
+/// SIGTERM once, then SIGKILL as often as it takes.
+struct Force<'a> {
+    job: &'a JobFile,
+    grace: Instant,
+    asked: bool,
+}
+
+impl<'a> Force<'a> {
+    fn new(job: &'a JobFile) -> Self {
+        Self { job, grace: Instant::now() + Duration::from_millis(job.grace_millis), asked: false }
+    }
+
+    /// Does what is due. Returns how many processes it was due to, if they could be listed.
+    fn apply(&mut self) -> Option<usize> {
+        let members = members(self.job).ok()?;
+        // Errors are those of processes that we may not signal; they must not keep the job's end from being told.
+        if Instant::now() >= self.grace {
+            process::kill(&members).ok();
+        } else if !self.asked {
+            process::terminate(&members).ok();
+            self.asked = true;
+        }
+        Some(members.len())
+    }
 }
 
 fn members(job: &JobFile) -> io::Result<Vec<process::Member>> {

@@ -118,7 +118,8 @@ impl<'a> Context<'a> {
                 Ok(ids)
             }
             Found::Absent => Ok(Vec::new()),
-            Found::CannotTell(why) => bail!("the manager cannot tell: {why}"),
+            Found::CannotTell(why) if self.manager().guarantee() == Guarantee::LookUp => Err(CannotTell(why).into()),
+            Found::CannotTell(why) => bail!("the manager cannot tell, which its guarantee does not allow: {why}"),
         }
     }
 
@@ -147,6 +148,11 @@ impl<'a> Context<'a> {
         Ok(())
     }
 }
+
+/// An honest answer of a manager that only looks up: a case that needs more is skipped.
+#[derive(Debug, thiserror::Error)]
+#[error("the manager cannot tell: {0}")]
+pub(super) struct CannotTell(String);
 
 pub(super) fn tracked(id: RemoteId, token: &SubmitToken) -> Tracked {
     Tracked { id, token: token.clone(), verify: true, cancelling: false }

@@ -90,6 +90,7 @@ async fn run_one(context: &Context<'_>, case: &Case) -> (&'static str, Verdict) 
     let verdict = match tokio::time::timeout(limit, guarded).await {
         Ok(Ok(Ok(Done::Passed))) => Verdict::Passed,
         Ok(Ok(Ok(Done::Skipped(why)))) => Verdict::Skipped(why),
+        Ok(Ok(Err(failure))) if failure.is::<context::CannotTell>() => Verdict::Skipped(failure.to_string()),
         Ok(Ok(Err(failure))) => Verdict::Failed(format!("{failure:#}")),
         Ok(Err(_)) => Verdict::Failed("panicked".to_owned()),
         Err(_) => Verdict::Failed(format!("did not end within {limit:?}")),

@@ -141,6 +141,12 @@ impl MemoryManager {
         self.state().released(token)
     }
 
+    /// The token of the job that has this id now.
+    #[must_use]
+    pub fn token_of(&self, id: &RemoteId) -> Option<SubmitToken> {
+        self.state().token_of(id)
+    }
+
     /// How many jobs there are.
     #[must_use]
     pub fn len(&self) -> usize {

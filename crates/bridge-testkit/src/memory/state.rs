@@ -117,6 +117,10 @@ impl State {
         self.tokens.get(token).map_or(0, |entry| entry.released)
     }
 
+    pub(super) fn token_of(&self, id: &RemoteId) -> Option<SubmitToken> {
+        Some(self.jobs.get(&number(id)?)?.token.clone())
+    }
+
     pub(super) fn remove(&mut self, id: &RemoteId) -> bool {
         let Some(job) = number(id).and_then(|number| self.jobs.remove(&number)) else { return false };
         if let Some(entry) = self.tokens.get_mut(&job.token) {

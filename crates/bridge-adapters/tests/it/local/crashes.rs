@@ -41,19 +41,20 @@ async fn a_job_outlives_its_runner_and_its_end_is_known() {
 #[tokio::test]
 async fn a_submitter_killed_at_any_moment_never_makes_a_job_run_twice_or_late() {
     let mut found = [0, 0];
-    for round in 0..40_u64 {
+    for round in 0..40_usize {
         let machine = Machine::new();
         let token = fresh_token();
         let script = counting_script(&machine, "exit 0");
         let runner = machine.start_runner(&token).spawn().unwrap();
-        // The moment differs from round to round: first while the process starts, at last when all is done.
-        let control = machine.path(&format!("jobs/{token}"));
+        // The moment differs from round to round: some time after each of the traces that a submission leaves.
+        let traces = ["", "job", "job/supervisor.log", "job/start.json"];
+        let trace = machine.path(&format!("jobs/{token}")).join(traces[round % traces.len()]);
         let deadline = std::time::Instant::now() + PATIENCE;
-        while !control.exists() {
-            assert!(std::time::Instant::now() < deadline, "the runner did nothing");
+        while !trace.exists() {
+            assert!(std::time::Instant::now() < deadline, "the runner never made {}", trace.display());
             std::thread::sleep(Duration::from_micros(100));
         }
-        std::thread::sleep(Duration::from_micros(round * 250));
+        std::thread::sleep(Duration::from_micros(150) * u32::try_from(round / traces.len()).unwrap());
         kill(runner);
         match machine.find(&token).await {
             Found::Absent => {
