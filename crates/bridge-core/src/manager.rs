@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{RemoteId, SubmitToken};
 use crate::plan::Submission;
+use crate::staging::Cargo;
 
 /// A manager's answer or why there is none.
 pub type Result<T> = std::result::Result<T, ManagerError>;
@@ -59,6 +60,11 @@ pub trait ResourceManager: fmt::Debug + Send + Sync {
 
     /// Files put beside and fetched from a job.
     fn files(&self) -> Option<&dyn Files> {
+        None
+    }
+
+    /// Data that jobs move themselves, for managers without files.
+    fn carrier(&self) -> Option<&dyn Carrier> {
         None
     }
 
@@ -309,6 +315,36 @@ pub trait Files: Send + Sync {
     async fn put(&self, token: &SubmitToken, name: &str, content: ByteStream) -> Result<u64>;
     /// Reads a file the job wrote. `None` if there is no such file.
     async fn get(&self, job: &Tracked, name: &str) -> Result<Option<ByteStream>>;
+    /// The files the job wrote that match a pattern of [`glob`](crate::staging::glob); none if there is no such file.
+    /// [`ErrorKind::Unsupported`] where the manager cannot list files.
+    async fn matching(&self, _job: &Tracked, pattern: &str) -> Result<Vec<FileEntry>> {
+        let message = format!("files cannot be listed here, so {pattern:?} cannot be looked for; write exact names");
+        Err(ManagerError::new("files", "list", ErrorKind::Unsupported, message))
+    }
+}
+
+/// A file the job wrote.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FileEntry {
+    /// Its name, as [`Files::get`] takes it.
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// Makes a job that fetches its inputs and sends its outputs by itself, through URLs that carry their own signatures.
+pub trait Carrier: Send + Sync {
+    /// What a job that is to carry this must keep to.
+    fn limits(&self) -> CarrierLimits;
+    /// The job with all that it needs to move the data.
+    fn load(&self, job: Submission, cargo: &Cargo) -> Result<Submission>;
+}
+
+/// What a job can move by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CarrierLimits {
+    /// The largest file that can be sent, in bytes.
+    pub largest_output: u64,
 }
 
 /// A file's content in pieces, so that no file is ever in memory as a whole.

@@ -1,11 +1,18 @@
 //! Bringing data to a job before it starts and its results away after its end.
 
+mod cargo;
+pub mod glob;
+mod progress;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{RemoteId, SubmitToken};
+use crate::ids::{JobKey, RemoteId, SubmitToken};
 use crate::manager::{Outcome, ResourceManager};
 use crate::plan::{JobPlan, Script, ScriptSource, Submission, TextSource};
+
+pub use cargo::{Cargo, Incoming, Outgoing, OutgoingSource, SignedUrl};
+pub use progress::Progress;
 
 /// Moves a job's data. Both calls may be repeated after a crash.
 #[async_trait]
@@ -27,6 +34,11 @@ pub trait Staging: Send + Sync {
         outcome: &Outcome,
         manager: &dyn ResourceManager,
     ) -> Result<Vec<Output>, StagingError>;
+
+    /// How far the stage that is under way for a job has come; `None` where that is not known.
+    fn progress(&self, _key: &JobKey) -> Option<Progress> {
+        None
+    }
 }
 
 /// Whether data has to be moved at all; a job without any skips both stages.
@@ -56,6 +68,20 @@ pub struct StagingError {
     pub message: String,
     /// Trying again cannot help.
     pub is_final: bool,
+    /// What arrived all the same.
+    pub sent: Vec<Output>,
+}
+
+impl StagingError {
+    /// Trouble that may pass.
+    pub fn passing(message: impl Into<String>) -> Self {
+        Self { message: message.into(), is_final: false, sent: Vec::new() }
+    }
+
+    /// Trouble that stays.
+    pub fn lasting(message: impl Into<String>) -> Self {
+        Self { message: message.into(), is_final: true, sent: Vec::new() }
+    }
 }
 
 /// Staging for jobs that bring everything with them.
@@ -70,9 +96,11 @@ impl Staging for NoStaging {
         token: &SubmitToken,
         _manager: &dyn ResourceManager,
     ) -> Result<Submission, StagingError> {
-        submission_without_objects(plan, token).ok_or_else(|| StagingError {
-            message: format!("job {}: its data is in an object store, which this command cannot reach", plan.key),
-            is_final: true,
+        submission_without_objects(plan, token).ok_or_else(|| {
+            StagingError::lasting(format!(
+                "job {}: its data is in an object store, which this command cannot reach",
+                plan.key
+            ))
         })
     }
 
@@ -84,10 +112,10 @@ impl Staging for NoStaging {
         _outcome: &Outcome,
         _manager: &dyn ResourceManager,
     ) -> Result<Vec<Output>, StagingError> {
-        Err(StagingError {
-            message: format!("job {}: its outputs go to an object store, which this command cannot reach", plan.key),
-            is_final: true,
-        })
+        Err(StagingError::lasting(format!(
+            "job {}: its outputs go to an object store, which this command cannot reach",
+            plan.key
+        )))
     }
 }
 

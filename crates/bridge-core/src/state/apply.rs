@@ -362,7 +362,10 @@ impl Machine {
             }
             Err(error) if error.is_final || now.mono >= since + rules.tuning.stage_out_limit => {
                 let message = bounded(error.message);
-                self.record.outputs = Some(Outputs { staged: false, message, files: Vec::new(), total: 0 });
+                let mut files = error.sent;
+                let total = files.len() as u64;
+                files.truncate(OUTPUTS_LISTED);
+                self.record.outputs = Some(Outputs { staged: false, message, files, total });
                 self.finish(ending, now);
             }
             Err(error) => self.went_wrong("StageOutFailed", error.message, None, rules, now),

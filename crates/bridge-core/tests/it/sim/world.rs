@@ -458,7 +458,7 @@ impl World {
             }
             Call::StageIn { .. } => {
                 let staged = if self.faults && self.rng.chance(10) {
-                    Err(StagingError { message: "no such object".to_owned(), is_final: self.rng.chance(20) })
+                    Err(StagingError { is_final: self.rng.chance(20), ..StagingError::passing("no such object") })
                 } else {
                     Ok(())
                 };
@@ -466,7 +466,7 @@ impl World {
             }
             Call::StageOut { id, .. } => {
                 let sent = if self.faults && self.rng.chance(20) {
-                    Err(StagingError { message: "no such bucket".to_owned(), is_final: self.rng.chance(20) })
+                    Err(StagingError { is_final: self.rng.chance(20), ..StagingError::passing("no such bucket") })
                 } else {
                     Ok(vec![Output { bucket: "b".into(), key: "k".into(), size: 1, checksum: "sha256:00".into() }])
                 };
