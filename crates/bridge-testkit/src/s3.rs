@@ -33,16 +33,15 @@ pub struct S3Keys {
 
 impl S3Keys {
     /// Makes keys of these texts.
+    #[must_use]
     pub fn new(access_key: impl Into<String>, secret_key: impl Into<String>) -> Self {
-        Self {
-            access_key: access_key.into(),
-            secret_key: SecretString::from(secret_key.into()),
-        }
+        Self { access_key: access_key.into(), secret_key: SecretString::from(secret_key.into()) }
     }
 
     /// A URL that carries its own signature: whoever has it may do `method` to `path` (`/bucket/key`) for a while.
     ///
     /// `endpoint` is the server's `http://host:port`.
+    #[must_use]
     pub fn presign(&self, method: &str, endpoint: &str, path: &str, at: Timestamp, seconds: u32) -> String {
         let host = endpoint.split_once("://").map_or(endpoint, |(_, host)| host);
         let time = at.strftime("%Y%m%dT%H%M%SZ").to_string();
@@ -54,10 +53,7 @@ impl S3Keys {
             escape(&format!("{}/{scope}", self.access_key), false),
         );
         let request = format!("{method}\n{path}\n{query}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD");
-        let text = format!(
-            "AWS4-HMAC-SHA256\n{time}\n{scope}\n{}",
-            hex(&Sha256::digest(request.as_bytes()))
-        );
+        let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex(&Sha256::digest(request.as_bytes())));
         let mut key = sign(format!("AWS4{}", self.secret_key.expose_secret()).as_bytes(), day);
         for part in [REGION, "s3", "aws4_request"] {
             key = sign(&key, part);
@@ -103,19 +99,19 @@ pub struct S3Server {
     root: PathBuf,
     keys: S3Keys,
     task: JoinHandle<()>,
-    _folder: Option<tempfile::TempDir>,
+    /// Removed with the server, if it is the server's own.
+    folder: Option<tempfile::TempDir>,
 }
 
 impl S3Server {
     /// Starts a server on a free port of 127.0.0.1, with a folder and keys of its own.
     pub async fn start() -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir().context("no temporary folder for the S3 server could be made")?;
+        let temporary = tempfile::tempdir().context("no temporary folder for the S3 server could be made")?;
         let keys = S3Keys::new("test-access-key", "test-secret-key");
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .context("the S3 server found no free port on 127.0.0.1")?;
-        let mut server = Self::on(listener, folder.path(), keys)?;
-        server._folder = Some(folder);
+        let listener =
+            TcpListener::bind("127.0.0.1:0").await.context("the S3 server found no free port on 127.0.0.1")?;
+        let mut server = Self::on(listener, temporary.path(), keys)?;
+        server.folder = Some(temporary);
         Ok(server)
     }
 
@@ -123,26 +119,23 @@ impl S3Server {
     pub fn on(listener: TcpListener, root: &Path, keys: S3Keys) -> anyhow::Result<Self> {
         let service = service(root, &keys)?;
         let address = listener.local_addr().context("the S3 server's socket has no address")?;
-        Ok(Self {
-            address,
-            root: root.to_owned(),
-            keys,
-            task: tokio::spawn(accept(listener, service)),
-            _folder: None,
-        })
+        Ok(Self { address, root: root.to_owned(), keys, task: tokio::spawn(accept(listener, service)), folder: None })
     }
 
     /// Where it listens.
+    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// `http://host:port`
+    #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// The keys it accepts.
+    #[must_use]
     pub fn keys(&self) -> &S3Keys {
         &self.keys
     }
@@ -153,6 +146,7 @@ impl S3Server {
     }
 
     /// The file that holds an object.
+    #[must_use]
     pub fn object_path(&self, bucket: &str, key: &str) -> PathBuf {
         self.root.join(bucket).join(key)
     }
@@ -174,10 +168,7 @@ fn service(root: &Path, keys: &S3Keys) -> anyhow::Result<S3Service> {
     let files = s3s_fs::FileSystem::new(root)
         .map_err(|error| anyhow!("the folder {} cannot hold S3 objects: {error:?}", root.display()))?;
     let mut builder = S3ServiceBuilder::new(files);
-    builder.set_auth(SimpleAuth::from_single(
-        keys.access_key.clone(),
-        keys.secret_key.expose_secret().to_owned(),
-    ));
+    builder.set_auth(SimpleAuth::from_single(keys.access_key.clone(), keys.secret_key.expose_secret().to_owned()));
     Ok(builder.build())
 }
 
@@ -188,10 +179,7 @@ async fn accept(listener: TcpListener, service: S3Service) {
                 let service = service.clone();
                 tokio::spawn(async move {
                     let connection = TokioIo::new(socket);
-                    if let Err(error) = Builder::new(TokioExecutor::new())
-                        .serve_connection(connection, service)
-                        .await
-                    {
+                    if let Err(error) = Builder::new(TokioExecutor::new()).serve_connection(connection, service).await {
                         tracing::debug!(%error, "an S3 connection ended early");
                     }
                 });
@@ -222,6 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "the server compares with the real clock")]
     async fn a_signed_request_is_served_and_a_wrongly_signed_one_refused() {
         let server = S3Server::start().await.unwrap();
         server.create_bucket("bucket").unwrap();

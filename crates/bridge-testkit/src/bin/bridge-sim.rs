@@ -45,9 +45,8 @@ async fn main() -> anyhow::Result<()> {
         .init();
     match Args::parse().server {
         Server::S3(args) => {
-            let listener = TcpListener::bind(args.listen)
-                .await
-                .with_context(|| format!("cannot listen on {}", args.listen))?;
+            let listener =
+                TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
             let keys = S3Keys::new(args.access_key, args.secret_key);
             s3::serve(listener, &args.root, &keys).await
         }

@@ -22,17 +22,12 @@ pub struct Kubernetes {
 
 /// The cluster that `BRIDGE_TEST_KUBECONFIG` names.
 pub(super) fn existing() -> Option<PathBuf> {
-    std::env::var_os("BRIDGE_TEST_KUBECONFIG")
-        .filter(|path| !path.is_empty())
-        .map(PathBuf::from)
+    std::env::var_os("BRIDGE_TEST_KUBECONFIG").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 impl Kubernetes {
     pub(super) fn existing(kubeconfig: PathBuf) -> Self {
-        Self {
-            kubeconfig,
-            kubectl: None,
-        }
+        Self { kubeconfig, kubectl: None }
     }
 
     pub(super) fn of_lab(values: &Values) -> Result<Self, LabError> {
@@ -50,9 +45,7 @@ impl Kubernetes {
     /// What [`Kubernetes::client`] is made of, for clients with other settings.
     pub async fn config(&self) -> Result<Config, LabError> {
         let file = Kubeconfig::read_from(&self.kubeconfig).map_err(|error| self.unusable(error))?;
-        Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-            .await
-            .map_err(|error| self.unusable(error))
+        Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(|error| self.unusable(error))
     }
 
     /// A namespace of the calling test's own, with its service account. It is deleted with the value.
@@ -60,21 +53,14 @@ impl Kubernetes {
         let client = self.client().await?;
         let name = unique("test");
         let object = Namespace {
-            metadata: ObjectMeta {
-                name: Some(name.clone()),
-                ..ObjectMeta::default()
-            },
+            metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
             ..Namespace::default()
         };
         Api::<Namespace>::all(client.clone())
             .create(&PostParams::default(), &object)
             .await
             .map_err(|error| self.unusable(error))?;
-        let namespace = TestNamespace {
-            name: name.clone(),
-            client: client.clone(),
-            kubernetes: self.clone(),
-        };
+        let namespace = TestNamespace { name: name.clone(), client: client.clone(), kubernetes: self.clone() };
         // Pods are refused until the controllers have made it.
         let accounts = Api::<ServiceAccount>::namespaced(client, &name);
         await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some())
@@ -84,10 +70,7 @@ impl Kubernetes {
     }
 
     fn unusable(&self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> LabError {
-        LabError::Cluster {
-            kubeconfig: self.kubeconfig.clone(),
-            source: error.into(),
-        }
+        LabError::Cluster { kubeconfig: self.kubeconfig.clone(), source: error.into() }
     }
 }
 

@@ -74,11 +74,13 @@ static SHARED: LazyLock<Lab> = LazyLock::new(|| Lab::with_name(None));
 
 impl Lab {
     /// The lab that all tests share.
+    #[must_use]
     pub fn shared() -> &'static Self {
         &SHARED
     }
 
     /// A lab of the test's own, for tests that break things. End it with [`Lab::down`].
+    #[must_use]
     pub fn own(purpose: &str) -> Self {
         Self::with_name(Some(unique(purpose)))
     }
@@ -175,6 +177,8 @@ impl Lab {
 
 /// A name that no other test has, in this process or another: `prefix-…`, with the letters that names of namespaces,
 /// buckets and users may have.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "the time tells real test runs apart")]
 pub fn unique(prefix: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -25,27 +25,24 @@ impl S3 {
         let folder = PathBuf::from(values.get("BRIDGE_LAB_S3_FOLDER")?).join(&bucket);
         let s3 = Self {
             endpoint: values.get("BRIDGE_LAB_S3_ENDPOINT")?.to_owned(),
-            keys: S3Keys::new(
-                values.get("BRIDGE_LAB_S3_ACCESS_KEY")?,
-                values.get("BRIDGE_LAB_S3_SECRET_KEY")?,
-            ),
+            keys: S3Keys::new(values.get("BRIDGE_LAB_S3_ACCESS_KEY")?, values.get("BRIDGE_LAB_S3_SECRET_KEY")?),
             bucket,
             folder,
         };
-        std::fs::create_dir(&s3.folder).map_err(|source| LabError::Folder {
-            path: s3.folder.clone(),
-            source,
-        })?;
+        std::fs::create_dir(&s3.folder).map_err(|source| LabError::Folder { path: s3.folder.clone(), source })?;
         Ok(s3)
     }
 
     /// A URL with which anybody may do `method` to an object of the bucket in the next ten minutes.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "the server compares with the real clock")]
     pub fn presign(&self, method: &str, key: &str) -> String {
         let path = format!("/{}/{key}", self.bucket);
         self.keys.presign(method, &self.endpoint, &path, Timestamp::now(), 600)
     }
 
     /// The file that holds an object.
+    #[must_use]
     pub fn object_path(&self, key: &str) -> PathBuf {
         self.folder.join(key)
     }

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Lab;
 
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
 /// The lab for the test with this path, or `None` (said on standard error) if `BRIDGE_LAB=off`.
 #[doc(hidden)]
 pub fn for_test(path: &str) -> Option<&'static Lab> {
     if !off() {
         return Some(Lab::shared());
     }
-    static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
     let name = test_name(path);
     // Straight to the descriptor: the test harness hides what the print macros of passing tests write, and a test

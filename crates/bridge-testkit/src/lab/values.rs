@@ -21,10 +21,7 @@ impl Values {
     }
 
     pub(super) fn get(&self, name: &'static str) -> Result<&str, LabError> {
-        self.0.get(name).map(String::as_str).ok_or_else(|| LabError::NoValue {
-            name,
-            why: "it is missing".to_owned(),
-        })
+        self.0.get(name).map(String::as_str).ok_or_else(|| LabError::NoValue { name, why: "it is missing".to_owned() })
     }
 
     pub(super) fn parse<T>(&self, name: &'static str) -> Result<T, LabError>
@@ -32,9 +29,6 @@ impl Values {
         T: FromStr<Err: Display>,
     {
         let text = self.get(name)?;
-        text.parse().map_err(|error| LabError::NoValue {
-            name,
-            why: format!("\"{text}\": {error}"),
-        })
+        text.parse().map_err(|error| LabError::NoValue { name, why: format!("\"{text}\": {error}") })
     }
 }

@@ -1,0 +1,221 @@
+//! The commands: repair, refusals, two labs at once, and nothing left behind.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use bridge_testkit::lab::Lab;
+use tokio::process::Command;
+
+use super::{eventually, http};
+
+#[tokio::test]
+async fn down_leaves_no_process_mount_cgroup_route_link_or_user() {
+    let Some(_) = bridge_testkit::lab!() else { return };
+    let before = Machine::now();
+    let lab = Lab::own("clean");
+    lab.must("up", &["kubernetes", "slurm", "s3"]).await.unwrap();
+    let folder = folder(&lab).await;
+    let network = folder.join("netns").metadata().unwrap().ino();
+    let namespace = lab.kubernetes().await.unwrap().namespace().await.unwrap();
+    let during = Machine::now();
+    assert!(during.mounts.len() > before.mounts.len() && during.links.len() > before.links.len());
+    assert!(!processes_in(network).is_empty());
+
+    lab.down().await.unwrap();
+    drop(namespace);
+    assert_eq!(processes_in(network), Vec::<String>::new());
+    assert!(!folder.exists());
+    // Only what this lab added is looked for: other labs may come and go meanwhile.
+    let after = Machine::now();
+    for (what, during, before, after) in [
+        ("mounts", during.mounts, before.mounts, after.mounts),
+        ("links", during.links, before.links, after.links),
+        ("routes", during.routes, before.routes, after.routes),
+        ("cgroups", during.cgroups, before.cgroups, after.cgroups),
+    ] {
+        let mine: BTreeSet<_> = during.difference(&before).filter(|line| belongs(line, &folder)).collect();
+        assert!(!mine.is_empty(), "{what}: nothing of the lab was seen while it was up");
+        let left: Vec<_> = mine.into_iter().filter(|line| after.contains(*line)).collect();
+        assert!(left.is_empty(), "{what} left behind: {left:?}");
+    }
+    assert_eq!(before.users, after.users);
+}
+
+#[tokio::test]
+async fn up_repairs_what_was_killed() {
+    let Some(_) = bridge_testkit::lab!() else { return };
+    let lab = Lab::own("repair");
+    lab.must("up", &["slurm", "s3"]).await.unwrap();
+    let folder = folder(&lab).await;
+    // "cell" and "init" hold the namespaces of all the others.
+    for (system, part) in [
+        ("s3", "server"),
+        ("s3", "cell"),
+        ("s3", "init"),
+        ("slurm", "slurmctld"),
+        ("slurm", "mariadbd"),
+        ("slurm", "cell"),
+    ] {
+        let file = folder.join(system).join(format!("run/{part}.pid"));
+        let text = std::fs::read_to_string(&file).unwrap();
+        let pid = text.split(' ').next().unwrap();
+        let killed = Command::new("kill").args(["-KILL", pid]).status().await.unwrap();
+        assert!(killed.success());
+        eventually("the process to end", 10, async || {
+            let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            (state.is_empty() || state.contains(") Z ")).then_some(())
+        })
+        .await;
+        let status = lab.run("status", &[]).await.unwrap();
+        assert_eq!(status.status.code(), Some(1), "{part} of {system} is dead: {status:?}");
+        lab.must("up", &[system]).await.unwrap();
+        let status = lab.run("status", &[]).await.unwrap();
+        assert!(status.status.success(), "after the repair of {part} of {system}: {status:?}");
+    }
+    lab.slurm().await.unwrap().token(60).await.unwrap();
+    lab.down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_taken_port_is_reported_with_its_owner() {
+    let Some(_) = bridge_testkit::lab!() else { return };
+    let lab = Lab::own("port");
+    lab.must("up", &["s3"]).await.unwrap();
+    lab.must("down", &["s3"]).await.unwrap();
+    let network = folder(&lab).await.join("netns");
+    let mut owner = Command::new("nsenter")
+        .arg(format!("--net={}", network.display()))
+        .args(["busybox", "nc", "-l", "-p", "9000"])
+        .kill_on_drop(true)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = owner.id().unwrap();
+    let said = eventually("the port to be taken", 10, async || {
+        let output = lab.run("up", &["s3"]).await.unwrap();
+        if output.status.success() {
+            lab.must("down", &["s3"]).await.unwrap();
+            return None;
+        }
+        Some(String::from_utf8(output.stderr).unwrap())
+    })
+    .await;
+    assert!(said.contains(&format!("is taken by busybox (process {pid})")), "{said}");
+    owner.kill().await.unwrap();
+    lab.must("up", &["s3"]).await.unwrap();
+    lab.down().await.unwrap();
+}
+
+#[tokio::test]
+async fn two_labs_run_side_by_side_and_up_may_be_called_twice_at_once() {
+    let Some(_) = bridge_testkit::lab!() else { return };
+    let (one, two) = (Lab::own("one"), Lab::own("two"));
+    let (a, b, c) = tokio::join!(one.must("up", &["s3"]), one.must("up", &["s3"]), two.must("up", &["s3"]));
+    for up in [a, b, c] {
+        up.unwrap();
+    }
+    let (first, second) = (one.s3().await.unwrap(), two.s3().await.unwrap());
+    assert_ne!(first.endpoint, second.endpoint);
+    // Each server knows its own keys alone.
+    std::fs::write(first.object_path("x"), "1").unwrap();
+    assert_eq!(http().get(first.presign("GET", "x")).send().await.unwrap().status(), 200);
+    let foreign = second.presign("GET", "x").replace(&second.endpoint, &first.endpoint);
+    assert_eq!(http().get(foreign).send().await.unwrap().status(), 403);
+    one.down().await.unwrap();
+    // The end of one lab is not the end of the other.
+    assert_eq!(http().get(&second.endpoint).send().await.unwrap().status(), 403);
+    two.down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_machine_that_will_not_do_is_refused_in_one_sentence() {
+    let Some(_) = bridge_testkit::lab!() else { return };
+    let small_disk = "mount -t tmpfs -o size=64m tmpfs /mnt && BRIDGE_LAB_DIR=/mnt exec \"$0\" s3";
+    let no_cgroups = "umount --lazy --recursive /sys/fs/cgroup && exec \"$0\" kubernetes";
+    for (program, arguments, reason) in [
+        ("setpriv", vec!["--bounding-set=-net_admin"], "missing: the capability CAP_NET_ADMIN"),
+        ("setpriv", vec!["--reuid=65534", "--clear-groups"], "missing: root"),
+        ("unshare", vec!["--mount", "sh", "-c", small_disk], "MiB free and the lab needs 1024"),
+        (
+            "unshare",
+            vec!["--mount", "sh", "-c", no_cgroups],
+            "Kubernetes needs cgroups, and neither version is mounted",
+        ),
+    ] {
+        let name = bridge_testkit::lab::unique("refused");
+        let output = Command::new(program)
+            .args(arguments)
+            .arg(commands().join("up"))
+            .env("BRIDGE_LAB_NAME", &name)
+            .output()
+            .await
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(reason), "expected \"{reason}\": {said}");
+        let down = Command::new(commands().join("down")).env("BRIDGE_LAB_NAME", &name).status();
+        assert!(down.await.unwrap().success());
+    }
+}
+
+#[tokio::test]
+async fn a_bad_name_is_refused() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let output = lab.run("up", &["kubernets"]).await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("there is no system \"kubernets\": choose from"), "{said}");
+    let output = Command::new(commands().join("up")).env("BRIDGE_LAB_NAME", "../x").output().await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("BRIDGE_LAB_NAME is \"../x\""), "{said}");
+}
+
+fn commands() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab").canonicalize().unwrap()
+}
+
+async fn folder(lab: &Lab) -> PathBuf {
+    let values = lab.must("env", &["--plain"]).await.unwrap();
+    values.lines().find_map(|line| line.strip_prefix("BRIDGE_LAB_FOLDER=")).unwrap().into()
+}
+
+/// What a lab adds to the machine, as lines of text.
+struct Machine {
+    mounts: BTreeSet<String>,
+    links: BTreeSet<String>,
+    routes: BTreeSet<String>,
+    cgroups: BTreeSet<String>,
+    users: String,
+}
+
+impl Machine {
+    fn now() -> Self {
+        let lines = |path: &str| std::fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect();
+        let names = |path: &str| -> BTreeSet<String> {
+            let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path().display().to_string()).collect()
+        };
+        let hierarchies = names("/sys/fs/cgroup");
+        Self {
+            mounts: lines("/proc/self/mountinfo"),
+            links: names("/sys/class/net"),
+            routes: lines("/proc/net/route"),
+            cgroups: hierarchies.iter().flat_map(|path| names(path)).chain(hierarchies.clone()).collect(),
+            users: std::fs::read_to_string("/etc/passwd").unwrap(),
+        }
+    }
+}
+
+/// Whether a new mount, link, route or cgroup is of a lab, and the mount of this one.
+fn belongs(line: &str, folder: &Path) -> bool {
+    line.contains(&folder.display().to_string()) || line.contains("bridgelab") || line.contains("bridge-lab-")
+}
+
+/// The command lines of all processes in the network namespace with this inode.
+fn processes_in(network: u64) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter(|entry| entry.path().join("ns/net").metadata().is_ok_and(|network_of| network_of.ino() == network))
+        .map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default().replace('\0', " "))
+        .collect()
+}
