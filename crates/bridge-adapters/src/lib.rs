@@ -4,3 +4,4 @@
 pub mod http;
 pub mod slurm;
 pub mod local;
+pub mod ray;

@@ -17,6 +17,7 @@ mod error;
 mod guard;
 mod request;
 mod retry;
+mod upgrade;
 
 pub use answer::{Answer, StreamedAnswer};
 pub use auth::{Auth, MissingKey};
@@ -25,6 +26,7 @@ pub use counters::{Counters, OperationCount};
 pub use error::{Cause, HttpError, Reached};
 pub use guard::{AllowedUrl, NotAllowed};
 pub use request::Request;
+pub use upgrade::Upgrade;
 
 /// Whether an answer says that the credential was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
