@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
+mod conformance;
+mod driver;
 mod lab;
 mod memory;
