@@ -5,4 +5,6 @@ pub mod conformance;
 pub mod faults;
 pub mod lab;
 pub mod memory;
+pub mod ray;
 pub mod s3;
+pub mod slurm;

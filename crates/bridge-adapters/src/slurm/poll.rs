@@ -17,7 +17,9 @@ use super::{Slurm, number};
 const OPERATION: &str = "poll";
 /// Up to here each job is asked about by itself, without asking for states first.
 const FEW: usize = 3;
-/// From here on a round must not take more than two requests.
+/// The most jobs that are asked about one by one, whatever that costs: requests are not free for others either.
+const MOST_SINGLY: usize = 8;
+/// From here on a round does not take more than two requests.
 const MANY: usize = 100;
 const AT_ONCE: usize = 8;
 /// The most questions to accounting in one round; jobs beyond it are looked up in the next.
@@ -125,7 +127,8 @@ impl Slurm {
     /// The records of the jobs by id; `None` if the server says that nothing has changed.
     async fn records(&self, wanted: &[Wanted<'_>], all: usize) -> Result<Option<HashMap<i64, Vec<JobInfo>>>> {
         let started = Instant::now();
-        let singly = wanted.len() == 1 || (all < MANY && self.costs.one_by_one_is_cheaper(wanted.len()));
+        let singly = wanted.len() == 1
+            || (wanted.len() <= MOST_SINGLY && all < MANY && self.costs.one_by_one_is_cheaper(wanted.len()));
         if singly {
             let ids: Vec<i64> = wanted.iter().map(|wanted| wanted.id).collect();
             let asked = ids.into_iter().map(|id| async move {

@@ -3,3 +3,4 @@
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
 mod local;
+mod slurm;

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use bridge_testkit::ray;
 use bridge_testkit::s3::{self, S3Keys};
+use bridge_testkit::slurm;
 use clap::{Parser, Subcommand};
 use tokio::net::TcpListener;
 
@@ -17,8 +19,12 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Server {
+    /// A Ray head that really runs entrypoints, here.
+    Ray(ray::Args),
     /// An S3 server that keeps objects as files and checks signatures.
     S3(S3Args),
+    /// A Slurm cluster behind slurmrestd whose jobs run as processes of this machine.
+    Slurm(slurm::SimArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -44,11 +50,13 @@ async fn main() -> anyhow::Result<()> {
         .with_writer(std::io::stderr)
         .init();
     match Args::parse().server {
+        Server::Ray(args) => ray::run(args).await,
         Server::S3(args) => {
             let listener =
                 TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
             let keys = S3Keys::new(args.access_key, args.secret_key);
             s3::serve(listener, &args.root, &keys).await
         }
+        Server::Slurm(args) => slurm::simulate(args).await,
     }
 }

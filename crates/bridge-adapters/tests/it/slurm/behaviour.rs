@@ -1,0 +1,387 @@
+//! What only Slurm does.
+
+use std::sync::Mutex;
+
+use bridge_core::credentials::CredentialError;
+use bridge_core::manager::{ErrorKind, Found, LogCursor, LogStream, Logs, ManagerError, Phase, SubmitError, Verdict};
+use jiff::Timestamp;
+
+use super::*;
+
+async fn cluster(options: EmulatorOptions) -> Cluster {
+    Cluster::with(options, None).await
+}
+
+fn is_running(seen: &Sighting) -> Option<()> {
+    matches!(seen, Sighting::Alive(Phase::Running, _)).then_some(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_common_version_is_spoken_and_again_after_an_upgrade() {
+    let cluster = cluster(EmulatorOptions { versions: vec![36, 38, 99], ..EmulatorOptions::default() }).await;
+    let job = cluster.start(&cluster.submission("while :; do sleep 0.1; done", json!({}))).await;
+    until(&cluster.manager, &job, is_running).await;
+    cluster.emulator.offer(&[44, 45, 46]);
+    assert!(matches!(look(&cluster.manager, &job).await, Sighting::Alive(Phase::Running, _)));
+    let second = cluster.start(&cluster.submission("exit 3", json!({}))).await;
+    assert_eq!(cluster.ended(&second).await.0.exit_code, Some(3));
+    cluster.manager.cancel(&job).await.unwrap();
+    assert_eq!(cluster.ended(&job).await.0.verdict, Verdict::Cancelled);
+
+    cluster.emulator.offer(&[46, 47]);
+    let error = cluster.manager.poll(&[job]).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Protocol);
+    assert!(error.message.contains("offers v0.0.46, v0.0.47"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_in_the_url_that_nobody_knows_is_no_obstacle() {
+    let emulator =
+        Cluster::with(EmulatorOptions { versions: vec![41, 47], ..EmulatorOptions::default() }, Some(47)).await;
+    let job = emulator.start(&emulator.submission("true", json!({}))).await;
+    assert_eq!(emulator.ended(&job).await.0.verdict, Verdict::Succeeded);
+    // Retired by the server since the URL was written.
+    let retired = Cluster::with(EmulatorOptions { versions: vec![42], ..EmulatorOptions::default() }, Some(39)).await;
+    let job = retired.start(&retired.submission("true", json!({}))).await;
+    assert_eq!(retired.ended(&job).await.0.verdict, Verdict::Succeeded);
+}
+
+/// A Secret that can be changed.
+#[derive(Debug)]
+struct Changing(Mutex<Vec<(&'static str, String)>>);
+
+impl Changing {
+    fn with_token(token: &str) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(vec![("username", "alice".to_owned()), ("token", token.to_owned())])))
+    }
+}
+
+#[async_trait]
+impl CredentialSource for Changing {
+    async fn read(&self) -> Result<Credentials, CredentialError> {
+        Ok(Credentials::from_pairs(
+            self.0.lock().unwrap().iter().map(|(key, value)| ((*key).to_owned(), value.clone())),
+        ))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_survives_the_rotation_of_its_token() {
+    for version in [36, 38, 40, 45] {
+        let cluster = Cluster::of_version(version).await;
+        let secret = Changing::with_token("alice-token");
+        let url = cluster.emulator.versioned_url(version);
+        let manager = adapter(&url, &cluster.folder, Arc::clone(&secret) as Arc<dyn CredentialSource>);
+        let job = start(&manager, &cluster.submission("while :; do sleep 0.1; done", json!({}))).await;
+        until(&manager, &job, is_running).await;
+
+        cluster.emulator.set_token("alice", "new-token");
+        let error = manager.poll(std::slice::from_ref(&job)).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Credential, "v0.0.{version}: {error}");
+        assert!(error.message.contains("token"), "{error}");
+        let refused = manager.submit(&cluster.submission("true", json!({}))).await.unwrap_err();
+        let (SubmitError::NotSubmitted(error) | SubmitError::Unknown(error)) = refused;
+        assert_eq!(error.kind, ErrorKind::Credential, "v0.0.{version}: {error}");
+
+        secret.0.lock().unwrap()[1].1 = "new-token".to_owned();
+        assert!(matches!(look(&manager, &job).await, Sighting::Alive(Phase::Running, _)), "v0.0.{version}");
+        manager.cancel(&job).await.unwrap();
+        assert_eq!(ended(&manager, &job).await.0.verdict, Verdict::Cancelled);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_key_of_the_secret_is_named() {
+    let cluster = Cluster::of_version(38).await;
+    let secret = Changing::with_token("");
+    let manager = adapter(&cluster.emulator.url(), &cluster.folder, secret);
+    let error = manager.poll(&[tracked(&RemoteId::new("1"), &fresh_token())]).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Credential);
+    assert_eq!(error.message, "the Secret has no key `token` or `password`; add it");
+    let SubmitError::NotSubmitted(error) = manager.submit(&submission("true", json!({}))).await.unwrap_err() else {
+        panic!("nothing was sent");
+    };
+    assert_eq!(error.kind, ErrorKind::Credential);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slurmctld_that_is_down_is_waited_for() {
+    for version in [38, 42, 45] {
+        let cluster = Cluster::of_version(version).await;
+        let job = cluster.start(&cluster.submission("while :; do sleep 0.1; done", json!({}))).await;
+        until(&cluster.manager, &job, is_running).await;
+        cluster.emulator.stop_controller();
+        let error = cluster.manager.poll(std::slice::from_ref(&job)).await.unwrap_err();
+        assert!(!error.kind.is_final(), "v0.0.{version}: {error}");
+        assert!(cluster.manager.find(&job.token, Timestamp::UNIX_EPOCH).await.is_err());
+        assert!(cluster.manager.cancel(&job).await.is_err());
+        let submission = cluster.submission("true", json!({}));
+        let SubmitError::NotSubmitted(error) = cluster.manager.submit(&submission).await.unwrap_err() else {
+            panic!("slurmctld refused the connection: nothing was submitted");
+        };
+        assert_eq!(error.kind, ErrorKind::Unreachable, "v0.0.{version}: {error}");
+        cluster.emulator.start_controller();
+        assert!(matches!(look(&cluster.manager, &job).await, Sighting::Alive(Phase::Running, _)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_slurmctld_lost_and_gave_away_is_never_taken_for_ours() {
+    for version in [38, 42] {
+        let cluster = Cluster::of_version(version).await;
+        let lost = cluster.start(&cluster.submission("while :; do sleep 0.1; done", json!({}))).await;
+        until(&cluster.manager, &lost, is_running).await;
+        cluster.emulator.lose_jobs_younger_than(Duration::from_secs(60));
+        let other = cluster.start(&cluster.submission("while :; do sleep 0.1; done", json!({}))).await;
+        assert_eq!(other.id, lost.id, "the id was given away");
+        until(&cluster.manager, &other, is_running).await;
+        assert_eq!(look(&cluster.manager, &lost).await, Sighting::Gone, "v0.0.{version}");
+        cluster.manager.cancel(&lost).await.unwrap();
+        let asked = Tracked { verify: true, ..lost.clone() };
+        assert_eq!(Hold::release(&cluster.manager, &asked).await.unwrap(), HoldAnswer::Gone);
+        assert_eq!(Hold::hold(&cluster.manager, &lost).await.unwrap(), HoldAnswer::Gone);
+        assert!(matches!(look(&cluster.manager, &other).await, Sighting::Alive(Phase::Running, _)), "left alone");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_purged_job_is_read_from_accounting() {
+    for (version, code) in [(38, None), (42, Some(3))] {
+        for stores_comments in [true, false] {
+            let options = EmulatorOptions {
+                versions: vec![version],
+                accounting: true,
+                accounting_stores_comments: stores_comments,
+                ..EmulatorOptions::default()
+            };
+            let cluster = Cluster::with(options, Some(version)).await;
+            let job = cluster.start(&cluster.submission("exit 3", json!({}))).await;
+            assert_eq!(cluster.ended(&job).await.0.exit_code, Some(3));
+            assert!(cluster.emulator.purge(job.id.as_str().parse().unwrap(), false));
+            let (outcome, _) = cluster.ended(&job).await;
+            assert_eq!((outcome.verdict, outcome.exit_code), (Verdict::Failed, code), "v0.0.{version}");
+            assert!(outcome.message.ends_with("(from accounting)"), "{}", outcome.message);
+            let another = tracked(&job.id, &fresh_token());
+            if stores_comments {
+                assert_eq!(look(&cluster.manager, &another).await, Sighting::Gone, "another's token");
+            }
+            assert!(cluster.emulator.job_ids().is_empty());
+            let unknown = tracked(&RemoteId::new("4711"), &fresh_token());
+            assert_eq!(look(&cluster.manager, &unknown).await, Sighting::Gone);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_gone_only_after_accounting_was_asked() {
+    let cluster = cluster(EmulatorOptions { accounting: true, ..EmulatorOptions::default() }).await;
+    let job = cluster.start(&cluster.submission("true", json!({}))).await;
+    cluster.ended(&job).await;
+    cluster.emulator.purge(job.id.as_str().parse().unwrap(), true);
+    // slurmctld answers that it knows no such job, then accounting does not answer.
+    cluster.emulator.faults().nth(Operation::Poll, 2, bridge_testkit::faults::Fault::ServerError);
+    let outcome = cluster.manager.poll(std::slice::from_ref(&job)).await;
+    assert!(outcome.is_err(), "{outcome:?}");
+    assert_eq!(look(&cluster.manager, &job).await, Sighting::Gone);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_requeued_job_goes_back_to_the_queue_under_the_same_id() {
+    for version in [38, 42] {
+        let cluster = Cluster::of_version(version).await;
+        let script = "echo run >> runs; [ $(wc -l < runs) -ge 2 ] || while :; do sleep 0.1; done";
+        let job = cluster.start(&cluster.submission(script, json!({}))).await;
+        until(&cluster.manager, &job, is_running).await;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !cluster.folder.join("runs").exists() {
+            assert!(tokio::time::Instant::now() < deadline);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(cluster.emulator.requeue(job.id.as_str().parse().unwrap()));
+        let (outcome, _) = cluster.ended(&job).await;
+        assert_eq!(outcome.verdict, Verdict::Succeeded, "v0.0.{version}: {}", outcome.message);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arrays_are_one_job_whose_tasks_are_counted() {
+    for version in [36, 38, 40, 42, 45] {
+        let cluster = Cluster::of_version(version).await;
+        let properties = json!({"array": "0-3%2", "OutputFileName": "%A_%a.out"});
+        let job = cluster.submission("echo task $SLURM_ARRAY_TASK_ID; exit $SLURM_ARRAY_TASK_ID", properties);
+        let job = cluster.start(&job).await;
+        let (outcome, facts) = cluster.ended(&job).await;
+        assert_eq!((outcome.verdict, outcome.exit_code), (Verdict::Failed, Some(1)), "v0.0.{version}");
+        assert!(outcome.message.starts_with("4 of 4 tasks done, 3 failed; task 1: FAILED"), "{}", outcome.message);
+        assert!(facts.started.is_some() && facts.ended.is_some());
+        let output = std::fs::read_to_string(cluster.folder.join(format!("{}_2.out", job.id))).unwrap();
+        assert_eq!(output, "task 2\n");
+
+        let endless = cluster.submission("while :; do sleep 0.1; done", json!({"array": "1-3"}));
+        let endless = cluster.start(&endless).await;
+        until(&cluster.manager, &endless, is_running).await;
+        cluster.manager.cancel(&endless).await.unwrap();
+        let (outcome, _) = cluster.ended(&endless).await;
+        assert_eq!(outcome.verdict, Verdict::Cancelled, "v0.0.{version}: {}", outcome.message);
+        assert_eq!(cluster.manager.find(&job.token, Timestamp::UNIX_EPOCH).await.unwrap(), Found::Jobs(vec![job.id]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_variables_and_limits_reach_the_job() {
+    for version in [36, 38, 39, 40, 41, 43, 45] {
+        let options = EmulatorOptions {
+            versions: vec![version],
+            minute: Duration::from_millis(200),
+            ..EmulatorOptions::default()
+        };
+        let cluster = Cluster::with(options, Some(version)).await;
+        let properties = json!({
+            "envPath": "/usr/bin:/bin", "environment": {"COLOUR": "blue"}, "OutputFileName": "%x-%j.txt",
+            "slurmJobName": "named"
+        });
+        let mut job = cluster.submission("echo \"$COLOUR $PATH $# $1 $2\"; echo oops >&2", properties);
+        job.parameters = r#"["--steps", "1 0"]"#.to_owned();
+        let job = cluster.start(&job).await;
+        let (_, facts) = cluster.ended(&job).await;
+        let path = cluster.folder.join(format!("named-{}.txt", job.id));
+        assert_eq!(facts.stdout.as_deref(), path.to_str(), "v0.0.{version}");
+        assert_eq!(facts.stderr, facts.stdout, "v0.0.{version}");
+        assert_eq!(facts.queue.as_deref(), Some("debug"));
+        assert_eq!(facts.node.as_deref(), Some("localhost"));
+        let output = std::fs::read_to_string(path).unwrap();
+        assert_eq!(output, "blue /usr/bin:/bin 2 --steps 1 0\noops\n", "v0.0.{version}");
+
+        let slow = cluster.start(&cluster.submission("while :; do sleep 0.05; done", json!({"runlimit": "1"}))).await;
+        let (outcome, _) = cluster.ended(&slow).await;
+        assert_eq!((outcome.verdict, outcome.reason.as_str()), (Verdict::Failed, "TIMEOUT"), "v0.0.{version}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_on_the_cluster_is_run_through_its_own_interpreter() {
+    use std::os::unix::fs::PermissionsExt;
+    let cluster = Cluster::of_version(42).await;
+    let script = cluster.folder.join("its own.sh");
+    std::fs::write(&script, "#!/bin/sh\necho \"own $1\"\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let mut job = cluster.submission("", json!({"OutputFileName": "remote.txt"}));
+    job.script = Script::Remote(script.display().to_string());
+    job.parameters = "one, two".to_owned();
+    let submitted = cluster.manager.submit(&job).await.unwrap();
+    assert!(submitted.warnings.iter().any(|note| note.contains("#SBATCH lines cannot be seen")), "{submitted:?}");
+    let job = tracked(&submitted.id, &job.token);
+    Hold::release(&cluster.manager, &job).await.unwrap();
+    assert_eq!(cluster.ended(&job).await.0.verdict, Verdict::Succeeded);
+    assert_eq!(std::fs::read_to_string(cluster.folder.join("remote.txt")).unwrap(), "own one\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_jobs_are_seen_with_two_requests() {
+    for version in [38, 42] {
+        let cluster = Cluster::of_version(version).await;
+        let jobs: Vec<Tracked> = (0..1000)
+            .map(|_| {
+                let token = fresh_token();
+                let id = cluster.emulator.add_held_job(token.as_str());
+                tracked(&RemoteId::new(id.to_string()), &token)
+            })
+            .collect();
+        let counters = cluster.manager.counters();
+        for round in 0..3 {
+            let before = counters.snapshot().get("poll").map_or(0, |count| count.requests);
+            let seen = cluster.manager.poll(&jobs).await.unwrap();
+            assert_eq!(seen.len(), 1000);
+            assert!(seen.values().all(|seen| matches!(seen, Sighting::Alive(Phase::Held, _))));
+            let requests = counters.snapshot()["poll"].requests - before;
+            assert!(requests <= 2, "{requests} requests in round {round} of v0.0.{version}");
+            // What has not changed needs no details on a server that can tell states alone.
+            assert!(version == 38 || round == 0 || requests == 1, "{requests} requests in round {round}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn odd_states_and_reasons_are_told() {
+    let cluster = Cluster::of_version(42).await;
+    let job = cluster.start(&cluster.submission("while :; do sleep 0.1; done", json!({}))).await;
+    until(&cluster.manager, &job, is_running).await;
+    let id: u32 = job.id.as_str().parse().unwrap();
+    let table: &[(&[&str], &str, Option<Phase>)] = &[
+        (
+            &["PENDING"],
+            "QOSMaxJobsPerUserLimit",
+            Some(Phase::Queued { reason: Some("QOSMaxJobsPerUserLimit".to_owned()) }),
+        ),
+        (&["PENDING", "REQUEUED"], "BeginTime", Some(Phase::Queued { reason: Some("BeginTime".to_owned()) })),
+        (&["REQUEUE_HOLD"], "JobHeldAdmin", Some(Phase::Held)),
+        (&["SUSPENDED"], "None", Some(Phase::Suspended)),
+        (&["NEW_WORD"], "None", Some(Phase::Running)),
+        (&["NODE_FAIL"], "NodeDown", None),
+        (&["RUNNING"], "None", Some(Phase::Running)),
+    ];
+    for (words, reason, expected) in table {
+        cluster.emulator.set_state(id, words, reason);
+        match look(&cluster.manager, &job).await {
+            Sighting::Alive(phase, _) => assert_eq!(Some(phase), *expected, "{words:?}"),
+            Sighting::Ended(outcome, _) => {
+                assert_eq!((None, outcome.verdict), (expected.clone(), Verdict::Failed), "{words:?}");
+                assert!(outcome.message.starts_with("NODE_FAIL, reason NodeDown"), "{}", outcome.message);
+            }
+            Sighting::Gone => panic!("{words:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_outside_of_the_shared_folders_is_never_read() {
+    let cluster = Cluster::of_version(42).await;
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(secret.path(), "hush").unwrap();
+    std::os::unix::fs::symlink(secret.path(), cluster.folder.join("link.txt")).unwrap();
+    let outside = secret.path().display().to_string();
+    let around = format!("{}/../{}", cluster.folder.display(), secret.path().file_name().unwrap().to_str().unwrap());
+    for path in [outside, around, "link.txt".to_owned(), "/dev/null".to_owned()] {
+        let job = cluster.submission("while :; do sleep 0.1; done", json!({"OutputFileName": path}));
+        let submitted = cluster.manager.submit(&job).await.unwrap();
+        let job = tracked(&submitted.id, &job.token);
+        let answer = Logs::read(&cluster.manager, &job, LogStream::Stdout, LogCursor::default()).await;
+        let ManagerError { kind, message, .. } = answer.unwrap_err();
+        assert_eq!(kind, ErrorKind::Unsupported, "{message}");
+        assert!(message.contains("cannot be read from here"), "{message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_leaves_one_job_that_runs_once() {
+    for version in [38, 42, 45] {
+        let cluster = Cluster::of_version(version).await;
+        let job = cluster.submission("true", json!({}));
+        cluster.emulator.faults().next(Operation::Submit, bridge_testkit::faults::Fault::LostReply);
+        assert!(matches!(cluster.manager.submit(&job).await, Err(SubmitError::Unknown(_))));
+        // Whoever goes on without looking makes a second one, which is held as well.
+        let second = cluster.manager.submit(&job).await.unwrap().id;
+        let Found::Jobs(ids) = cluster.manager.find(&job.token, Timestamp::UNIX_EPOCH).await.unwrap() else { panic!() };
+        assert_eq!((ids.len(), &ids[1]), (2, &second), "the lowest id comes first");
+        cluster.manager.cancel(&tracked(&second, &job.token)).await.unwrap();
+        let kept = tracked(&ids[0], &job.token);
+        Hold::release(&cluster.manager, &kept).await.unwrap();
+        assert_eq!(cluster.ended(&kept).await.0.verdict, Verdict::Succeeded);
+        assert_eq!(cluster.emulator.runs().len(), 1, "v0.0.{version}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_sent_where_the_secret_does_not_allow_it() {
+    let cluster = Cluster::of_version(42).await;
+    let secret = Changing::with_token("alice-token");
+    secret.0.lock().unwrap().push(("allowedURL", format!("{}/slurm/v0.0.41", cluster.emulator.url())));
+    let manager = adapter(&cluster.emulator.versioned_url(42), &cluster.folder, secret);
+    let SubmitError::NotSubmitted(error) = manager.submit(&cluster.submission("true", json!({}))).await.unwrap_err()
+    else {
+        panic!("nothing was sent");
+    };
+    assert_eq!(error.kind, ErrorKind::Credential);
+    assert!(error.message.contains("allowedURL"), "{error}");
+    assert_eq!(cluster.emulator.faults().total(), 0);
+}

@@ -1,0 +1,211 @@
+//! A Slurm cluster behind slurmrestd that is none: the wire format of each API version, jobs whose scripts really run
+//! as processes of this machine, and faults by plan.
+//!
+//! What it shows per version follows recorded answers of real servers; where those have a trap, it has the trap, too.
+
+mod answers;
+mod cluster;
+mod fields;
+mod job;
+mod routes;
+mod run;
+mod sim;
+mod submit;
+mod templates;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::faults::FaultPlan;
+
+use self::cluster::Cluster;
+pub use self::cluster::Run;
+pub use self::sim::{SimArgs, run as simulate};
+
+/// How an emulated cluster is.
+#[derive(Debug, Clone)]
+pub struct EmulatorOptions {
+    /// Where it listens; port 0 is any free one.
+    pub listen: SocketAddr,
+    /// The API versions it offers, by the number after `v0.0.`.
+    pub versions: Vec<u16>,
+    /// Its users and their tokens.
+    pub users: BTreeMap<String, String>,
+    /// Where scripts and, without a working directory, output files go. A temporary folder if there is none.
+    pub folder: Option<PathBuf>,
+    /// How many tasks run at the same time.
+    pub cpus: u32,
+    /// How long an ended job is remembered outside of accounting.
+    pub min_job_age: Duration,
+    /// Whether there is accounting.
+    pub accounting: bool,
+    /// Whether accounting stores comments, which many sites do not have it do.
+    pub accounting_stores_comments: bool,
+    /// How long a minute of a time limit lasts.
+    pub minute: Duration,
+    /// How long a cancelled job has between SIGTERM and SIGKILL.
+    pub kill_wait: Duration,
+    /// How long it takes to answer while slurmctld is down.
+    pub outage_answer: Duration,
+    /// What goes wrong, and when.
+    pub faults: FaultPlan,
+}
+
+impl Default for EmulatorOptions {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            versions: vec![40, 41, 42],
+            users: BTreeMap::from([("alice".to_owned(), "alice-token".to_owned())]),
+            folder: None,
+            cpus: 16,
+            min_job_age: Duration::from_secs(300),
+            accounting: false,
+            accounting_stores_comments: true,
+            minute: Duration::from_secs(60),
+            kill_wait: Duration::from_secs(2),
+            outage_answer: Duration::from_secs(9),
+            faults: FaultPlan::new(),
+        }
+    }
+}
+
+/// An emulated cluster. Dropping it ends its server and its jobs.
+#[derive(Debug)]
+pub struct Emulator {
+    cluster: Arc<Cluster>,
+    address: SocketAddr,
+    tasks: Vec<JoinHandle<()>>,
+    folder: PathBuf,
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl Emulator {
+    /// Starts a cluster.
+    pub async fn start(options: EmulatorOptions) -> anyhow::Result<Self> {
+        let listener =
+            TcpListener::bind(options.listen).await.with_context(|| format!("cannot listen on {}", options.listen))?;
+        let address = listener.local_addr().context("the listener has no address")?;
+        let temporary = options.folder.is_none().then(tempfile::tempdir).transpose().context("no temporary folder")?;
+        let folder = match (&options.folder, &temporary) {
+            (Some(folder), _) => folder.clone(),
+            (None, Some(temporary)) => temporary.path().to_owned(),
+            (None, None) => std::env::temp_dir(),
+        };
+        let folder = std::path::absolute(folder).context("the folder has no absolute path")?;
+        tokio::fs::create_dir_all(&folder).await.with_context(|| format!("cannot make {}", folder.display()))?;
+        let cluster = Arc::new(Cluster::new(options, folder.clone()));
+        let server = routes::router(Arc::clone(&cluster));
+        let serving = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, server).await {
+                tracing::error!(%error, "the emulated slurmrestd ended");
+            }
+        });
+        let scheduling = tokio::spawn(run::schedule(Arc::clone(&cluster)));
+        Ok(Self { cluster, address, tasks: vec![serving, scheduling], folder, _temporary: temporary })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its URL without an API version.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Its URL with an API version.
+    #[must_use]
+    pub fn versioned_url(&self, version: u16) -> String {
+        format!("http://{}/slurm/v0.0.{version}", self.address)
+    }
+
+    /// Where its scripts are, and output files of jobs without a working directory.
+    #[must_use]
+    pub fn folder(&self) -> &std::path::Path {
+        &self.folder
+    }
+
+    /// What goes wrong, and when.
+    #[must_use]
+    pub fn faults(&self) -> &FaultPlan {
+        &self.cluster.options.faults
+    }
+
+    /// Each start of a script so far, with the comment of its job.
+    #[must_use]
+    pub fn runs(&self) -> Vec<Run> {
+        self.cluster.runs()
+    }
+
+    /// The ids of all jobs that are remembered.
+    #[must_use]
+    pub fn job_ids(&self) -> Vec<u32> {
+        self.cluster.lock().jobs.keys().copied().collect()
+    }
+
+    /// Offers other API versions from now on, as after an upgrade.
+    pub fn offer(&self, versions: &[u16]) {
+        self.cluster.lock().versions = versions.to_vec();
+    }
+
+    /// Changes a user's token; the old one is no longer accepted.
+    pub fn set_token(&self, user: &str, token: &str) {
+        self.cluster.lock().users.insert(user.to_owned(), token.to_owned());
+    }
+
+    /// Ends slurmctld; slurmrestd goes on and answers as it does then. What runs goes on running.
+    pub fn stop_controller(&self) {
+        self.cluster.lock().controller_is_up = false;
+    }
+
+    /// Starts slurmctld again.
+    pub fn start_controller(&self) {
+        self.cluster.lock().controller_is_up = true;
+    }
+
+    /// Forgets the jobs that were submitted within this time, as a slurmctld that is killed does. Their ids are given
+    /// to the next jobs.
+    pub fn lose_jobs_younger_than(&self, age: Duration) {
+        self.cluster.lose_younger_than(age);
+    }
+
+    /// Forgets an ended job, and its account if there are accounts. Whether there was one.
+    pub fn purge(&self, id: u32, account_too: bool) -> bool {
+        self.cluster.purge(id, account_too)
+    }
+
+    /// Adds a held job of the first user behind everybody's back.
+    pub fn add_held_job(&self, comment: &str) -> u32 {
+        self.cluster.add_held(comment)
+    }
+
+    /// Puts a running job back into the queue under the same id, as an administrator's requeue does.
+    pub fn requeue(&self, id: u32) -> bool {
+        self.cluster.requeue(id)
+    }
+
+    /// Sets a job's state to any word, for states that no script can reach.
+    pub fn set_state(&self, id: u32, words: &[&str], reason: &str) -> bool {
+        self.cluster.force(id, words, reason)
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.cluster.end_all();
+    }
+}
