@@ -1,0 +1,328 @@
+//! One pass over one job: read, decide, report, apply.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bridge_api::{BridgeJob, BridgeJobStatus, conditions as terms, names as api};
+use bridge_core::clock::Clock;
+use bridge_core::plan::ImageRules;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use kube::api::{PartialObjectMeta, Patch, PatchParams, PostParams};
+use kube::runtime::controller::Action;
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+
+use super::apply::{Applier, ApplyError};
+use super::decide::{Decision, Input, Planned, Problem, Step, decide};
+use super::plan::{Runs, plan};
+use super::report::{Context, Report, is_final};
+use super::seen::{PodPhase, SeenMap, SeenPod};
+use super::{dereference, report};
+use crate::events::{News, Publisher, news};
+use crate::metrics::Metrics;
+use crate::names;
+
+/// States on the way to the queue follow each other within milliseconds; the status shows the last of them.
+const SETTLE: Duration = Duration::from_millis(300);
+/// Pause after the API did not answer.
+const API_PAUSE: Duration = Duration::from_secs(5);
+/// How long after its end a job's objects are still looked at.
+const LINGER_SECONDS: i64 = 120;
+
+/// Why a pass broke off; it is made again.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// Something could not be read.
+    #[error("{what} could not be read")]
+    Read {
+        /// What.
+        what: &'static str,
+        /// The cause.
+        #[source]
+        source: kube::Error,
+    },
+    /// The status or a finalizer could not be written.
+    #[error("the BridgeJob could not be written")]
+    Write(#[source] kube::Error),
+    /// A step failed.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+}
+
+impl PassError {
+    /// A bounded word for metrics.
+    #[must_use]
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Read { source: kube::Error::SerdeError(_), .. } => "malformed",
+            Self::Read { .. } => "read",
+            Self::Write(_) => "write",
+            Self::Apply(error) => error.category(),
+        }
+    }
+
+    fn read(what: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::Read { what, source }
+    }
+}
+
+/// Works on jobs.
+pub struct Reconciler {
+    /// The cluster.
+    pub client: Client,
+    /// Which images mean our worker.
+    pub images: ImageRules,
+    /// Image of our worker.
+    pub worker_image: String,
+    /// Tells people.
+    pub publisher: Publisher,
+    /// Tells machines.
+    pub metrics: Metrics,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Since when a job's status waits for being written.
+    pub settling: Mutex<HashMap<String, tokio::time::Instant>>,
+}
+
+impl std::fmt::Debug for Reconciler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reconciler").finish_non_exhaustive()
+    }
+}
+
+/// What was read of a job's objects.
+struct Gathered {
+    planned: Result<Planned, Problem>,
+    references: Result<(), Problem>,
+    map: Option<SeenMap>,
+    pod: Option<SeenPod>,
+    namespace_ending: bool,
+}
+
+impl Reconciler {
+    /// One pass, for the controller's loop.
+    pub async fn reconcile(job: Arc<PartialObjectMeta<BridgeJob>>, this: Arc<Self>) -> Result<Action, PassError> {
+        let started = tokio::time::Instant::now();
+        let result = this.pass(&job.namespace().unwrap_or_default(), &job.name_any()).await;
+        this.metrics.reconciled(started.elapsed());
+        result
+    }
+
+    /// What follows a pass that failed.
+    pub fn on_error(job: Arc<PartialObjectMeta<BridgeJob>>, error: &PassError, this: Arc<Self>) -> Action {
+        this.metrics.failed(error.category());
+        let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+        let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+        match error {
+            PassError::Apply(ApplyError::NotYet(_)) => {
+                tracing::debug!(namespace, name, %error, "not yet");
+                Action::requeue(Duration::from_secs(1))
+            }
+            PassError::Write(kube::Error::Api(status)) if status.code == 409 => Action::requeue(SETTLE),
+            // Only a change of the object helps, and that wakes the loop.
+            PassError::Read { source: kube::Error::SerdeError(_), .. } => {
+                tracing::warn!(namespace, name, cause, "this BridgeJob cannot be understood and is left alone");
+                Action::await_change()
+            }
+            _ => {
+                tracing::warn!(namespace, name, %error, cause, "a pass failed and is made again");
+                Action::requeue(API_PAUSE)
+            }
+        }
+    }
+
+    async fn pass(&self, namespace: &str, name: &str) -> Result<Action, PassError> {
+        let jobs: Api<BridgeJob> = Api::namespaced(self.client.clone(), namespace);
+        let Some(mut job) = jobs.get_opt(name).await.map_err(PassError::read("the BridgeJob"))? else {
+            return Ok(Action::await_change());
+        };
+        let deleting = job.metadata.deletion_timestamp.is_some();
+        if deleting && !job.finalizers().iter().any(|finalizer| finalizer == api::FINALIZER_CANCEL) {
+            return Ok(Action::await_change());
+        }
+        let seen = self.gather(&job, namespace).await?;
+        let decision = decide(&Input {
+            job: &job,
+            planned: &seen.planned,
+            references: &seen.references,
+            map: seen.map.as_ref(),
+            pod: seen.pod.as_ref(),
+            namespace_ending: seen.namespace_ending,
+            now: self.clock.now().wall,
+        });
+        let Decision { status, steps, mut again } = decision;
+        if steps.iter().any(|step| matches!(step, Step::MakeMap { .. })) {
+            self.add_finalizer(&jobs, &mut job).await?;
+        }
+        if let Some(wait) = self.write(&jobs, &mut job, status, &seen).await? {
+            again = Some(again.map_or(wait, |other| other.min(wait)));
+        }
+        self.count(&job, &seen);
+        let applier = Applier {
+            client: &self.client,
+            job: &job,
+            planned: seen.planned.as_ref().ok(),
+            worker_image: &self.worker_image,
+        };
+        match applier.apply(&steps).await {
+            Ok(()) => {}
+            Err(ApplyError::Refused { what, message }) => {
+                self.metrics.failed("refused");
+                again = Some(self.refused(&jobs, &mut job, &what, &message, &seen).await?);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if steps.iter().any(|step| matches!(step, Step::MakePod { .. })) {
+            self.metrics.pod_made();
+        }
+        Ok(again.map_or_else(Action::await_change, Action::requeue))
+    }
+
+    async fn gather(&self, job: &BridgeJob, namespace: &str) -> Result<Gathered, PassError> {
+        let deleting = job.metadata.deletion_timestamp.is_some();
+        let status = job.status.clone().unwrap_or_default();
+        let over = is_final(&status);
+        let planned = plan(job, &self.images);
+        let now = self.clock.now().wall;
+        let long_over = over
+            && !deleting
+            && report::ended_at(&status).is_none_or(|end| now.as_second() - end.as_second() > LINGER_SECONDS);
+        if long_over {
+            return Ok(Gathered { planned, references: Ok(()), map: None, pod: None, namespace_ending: false });
+        }
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let (map_name, pod_name) = (names::config_map(&job.name_any()), names::pod(&job.name_any()));
+        let (map, pod) = tokio::join!(maps.get_opt(&map_name), pods.get_opt(&pod_name));
+        let map = map.map_err(PassError::read("the job's ConfigMap"))?.map(|map| SeenMap::of(map, job));
+        let pod = pod.map_err(PassError::read("the job's pod"))?.map(|pod| SeenPod::of(&pod));
+        let needs_pod = pod.as_ref().is_none_or(|pod| matches!(pod.phase, PodPhase::Ended { .. }))
+            || map.as_ref().is_none_or(|map| map.deleting);
+        let leaving = pod.as_ref().is_some_and(|pod| pod.deletion.is_some());
+        let namespace_ending = !over && (leaving || (deleting && needs_pod)) && self.namespace_ending(namespace).await;
+        let references = match &planned {
+            Ok(planned) if needs_pod && !over => dereference::references(&self.client, namespace, &planned.needs)
+                .await
+                .map_err(PassError::read("a Secret of the job"))?,
+            _ => Ok(()),
+        };
+        Ok(Gathered { planned, references, map, pod, namespace_ending })
+    }
+
+    async fn namespace_ending(&self, namespace: &str) -> bool {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        match namespaces.get_metadata_opt(namespace).await {
+            Ok(found) => found.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()),
+            // An operator that may only see some namespaces cannot look; then a refused creation tells.
+            Err(_) => false,
+        }
+    }
+
+    /// Before anything is made: from then on the job cannot vanish without its remote side having been cancelled.
+    async fn add_finalizer(&self, jobs: &Api<BridgeJob>, job: &mut BridgeJob) -> Result<(), PassError> {
+        let mut finalizers = job.finalizers().to_vec();
+        if finalizers.iter().any(|finalizer| finalizer == api::FINALIZER_CANCEL) {
+            return Ok(());
+        }
+        finalizers.push(api::FINALIZER_CANCEL.to_owned());
+        let patch = json!({ "metadata": {
+            "uid": job.metadata.uid,
+            "resourceVersion": job.metadata.resource_version,
+            "finalizers": finalizers,
+        } });
+        let patched = jobs.patch_metadata(&job.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
+        job.metadata = patched.map_err(PassError::Write)?.metadata;
+        Ok(())
+    }
+
+    /// Writes the status if it changed, then tells the news. Returns how long it is held back.
+    async fn write(
+        &self,
+        jobs: &Api<BridgeJob>,
+        job: &mut BridgeJob,
+        status: BridgeJobStatus,
+        seen: &Gathered,
+    ) -> Result<Option<Duration>, PassError> {
+        let uid = job.uid().unwrap_or_default();
+        if !says_more(job.status.as_ref(), &status) {
+            self.settling().remove(&uid);
+            return Ok(None);
+        }
+        if !is_urgent(job.status.as_ref(), &status) {
+            let since = *self.settling().entry(uid.clone()).or_insert_with(tokio::time::Instant::now);
+            let left = SETTLE.saturating_sub(since.elapsed());
+            if !left.is_zero() {
+                return Ok(Some(left));
+            }
+        }
+        self.settling().remove(&uid);
+        let before = job.status.take();
+        let mut news = news(before.as_ref(), &status);
+        let handed_over = status.handover.is_some() && before.as_ref().is_none_or(|before| before.handover.is_none());
+        if handed_over && let Ok(Planned { runs: Runs::Worker { replaced: Some(note) }, .. }) = &seen.planned {
+            news.push(News { warning: false, reason: "ImageReplaced".to_owned(), note: note.clone() });
+        }
+        job.status = Some(status);
+        // With the revision: a stale leader's write, or one over a change nobody has looked at, is refused.
+        let written = jobs.replace_status(&job.name_any(), &PostParams::default(), job).await;
+        *job = written.map_err(PassError::Write)?;
+        self.publisher.publish(job, news).await;
+        Ok(None)
+    }
+
+    fn settling(&self) -> std::sync::MutexGuard<'_, HashMap<String, tokio::time::Instant>> {
+        self.settling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cluster does not let us make something: told to the user, and tried again.
+    async fn refused(
+        &self,
+        jobs: &Api<BridgeJob>,
+        job: &mut BridgeJob,
+        what: &str,
+        why: &str,
+        seen: &Gathered,
+    ) -> Result<Duration, PassError> {
+        let context = Context { generation: job.metadata.generation, now: self.clock.now().wall };
+        let mut report = Report::on(job.status.as_ref(), context);
+        let message = format!("{what} was refused by the cluster: {why}; it is tried again");
+        if job.metadata.deletion_timestamp.is_some() {
+            report.cancel_blocked(&message);
+        } else {
+            report.worker(terms::WORKER_STARTING, &message);
+            report.condition(terms::READY, report::Holds::False, terms::WORKER_STARTING, &message);
+        }
+        self.write(jobs, job, report.finish(), seen).await?;
+        Ok(Duration::from_secs(10))
+    }
+
+    fn count(&self, job: &BridgeJob, seen: &Gathered) {
+        let status = job.status.as_ref();
+        let counters = seen.map.as_ref().and_then(|map| map.record().ok().flatten()).map(|record| record.counters);
+        self.metrics.job(
+            (job.namespace().unwrap_or_default(), job.name_any()),
+            status.and_then(|status| status.jobstatus),
+            status.and_then(|status| status.manager),
+            counters,
+        );
+    }
+}
+
+/// Whether the new status tells anything; the sequence number alone does not.
+fn says_more(before: Option<&BridgeJobStatus>, after: &BridgeJobStatus) -> bool {
+    let Some(before) = before else { return *after != BridgeJobStatus::default() };
+    let mut same = after.clone();
+    same.record_seq = before.record_seq;
+    same != *before
+}
+
+/// Ends, hand-overs and what a person has to act on are written at once.
+fn is_urgent(before: Option<&BridgeJobStatus>, after: &BridgeJobStatus) -> bool {
+    let Some(before) = before else { return true };
+    let marks = |status: &BridgeJobStatus| status.handover.is_some();
+    let ready = |status: &BridgeJobStatus| {
+        status.conditions.iter().find(|condition| condition.type_ == terms::READY).map(|ready| ready.status.clone())
+    };
+    is_final(after) || marks(before) != marks(after) || ready(before) != ready(after)
+}

@@ -1,0 +1,137 @@
+//! Which of several operators acts: the holder of a Lease.
+//!
+//! # Guarantees
+//! At most one instance believes to be the leader, as long as clocks run at about the same rate: a leader that cannot renew
+//! ends before its Lease does. Nothing depends on it for correctness: deletes carry UIDs, and writes revisions.
+//!
+//! Own code instead of a crate: it is one object and one compare-and-set, and giving the Lease back at the end of a process
+//! has to be tied to this process's shutdown.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+use crate::settings::LeaseSettings;
+
+/// Tries to get and keep the Lease.
+#[derive(Debug)]
+pub struct Candidate {
+    api: Api<Lease>,
+    settings: LeaseSettings,
+    /// The foreign Lease as last seen and since when it has not changed, on our clock alone.
+    seen: Option<(Option<String>, tokio::time::Instant)>,
+}
+
+impl Candidate {
+    /// A candidate under its settings.
+    #[must_use]
+    pub fn new(client: Client, settings: LeaseSettings) -> Self {
+        Self { api: Api::namespaced(client, &settings.namespace), settings, seen: None }
+    }
+
+    /// Returns when this instance is the leader.
+    pub async fn win(&mut self, now: impl Fn() -> Timestamp) {
+        loop {
+            match self.attempt(now()).await {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "the Lease could not be read or taken"),
+            }
+            tokio::time::sleep(self.settings.duration / 5).await;
+        }
+    }
+
+    /// Returns when this instance is no longer sure to be the leader.
+    pub async fn keep(&mut self, now: impl Fn() -> Timestamp) {
+        let mut renewed = tokio::time::Instant::now();
+        loop {
+            tokio::time::sleep(self.settings.duration / 5).await;
+            let pause = self.settings.duration * 2 / 3;
+            match tokio::time::timeout(self.settings.duration / 5, self.attempt(now())).await {
+                Ok(Ok(true)) => renewed = tokio::time::Instant::now(),
+                Ok(Ok(false)) => return,
+                Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be renewed"),
+                Err(_) => tracing::warn!("the Lease could not be renewed in time"),
+            }
+            if renewed.elapsed() >= pause {
+                return;
+            }
+        }
+    }
+
+    /// Gives the Lease back, so that the next leader need not wait for its end.
+    pub async fn resign(&self) {
+        let Ok(Some(mut lease)) = self.api.get_opt(&self.settings.name).await else { return };
+        let Some(spec) = lease.spec.as_mut().filter(|spec| self.is_ours(spec)) else { return };
+        spec.holder_identity = None;
+        spec.renew_time = None;
+        if let Err(error) = self.api.replace(&self.settings.name, &PostParams::default(), &lease).await {
+            tracing::debug!(%error, "the Lease could not be given back");
+        }
+    }
+
+    fn is_ours(&self, spec: &LeaseSpec) -> bool {
+        spec.holder_identity.as_deref() == Some(self.settings.identity.as_str())
+    }
+
+    /// One look, and a compare-and-set if the Lease is ours or free. Returns whether it is ours now.
+    async fn attempt(&mut self, now: Timestamp) -> Result<bool, kube::Error> {
+        let Some(mut lease) = self.api.get_opt(&self.settings.name).await? else {
+            let lease = Lease {
+                metadata: ObjectMeta { name: Some(self.settings.name.clone()), ..ObjectMeta::default() },
+                spec: Some(self.spec(None, now)),
+            };
+            return settle(self.api.create(&PostParams::default(), &lease).await);
+        };
+        let spec = lease.spec.clone().unwrap_or_default();
+        let ours = self.is_ours(&spec);
+        if !ours && !self.is_free(&lease, &spec) {
+            return Ok(false);
+        }
+        lease.spec = Some(self.spec(Some(&spec), now));
+        settle(self.api.replace(&self.settings.name, &PostParams::default(), &lease).await)
+    }
+
+    /// Free is a Lease without a holder, or one that has not changed for its whole duration while we were looking.
+    fn is_free(&mut self, lease: &Lease, spec: &LeaseSpec) -> bool {
+        if spec.holder_identity.as_deref().is_none_or(str::is_empty) {
+            return true;
+        }
+        let version = lease.metadata.resource_version.clone();
+        match &self.seen {
+            Some((seen, since)) if *seen == version => {
+                let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or(15)).unwrap_or(15);
+                since.elapsed() >= Duration::from_secs(seconds)
+            }
+            _ => {
+                self.seen = Some((version, tokio::time::Instant::now()));
+                false
+            }
+        }
+    }
+
+    fn spec(&self, before: Option<&LeaseSpec>, now: Timestamp) -> LeaseSpec {
+        let same = before.is_some_and(|spec| self.is_ours(spec));
+        let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or(0);
+        LeaseSpec {
+            holder_identity: Some(self.settings.identity.clone()),
+            lease_duration_seconds: i32::try_from(self.settings.duration.as_secs()).ok(),
+            acquire_time: before.filter(|_| same).and_then(|spec| spec.acquire_time.clone()).or(Some(MicroTime(now))),
+            renew_time: Some(MicroTime(now)),
+            lease_transitions: Some(if same { transitions } else { transitions + 1 }),
+            ..LeaseSpec::default()
+        }
+    }
+}
+
+fn settle(result: Result<Lease, kube::Error>) -> Result<bool, kube::Error> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+        Err(error) => Err(error),
+    }
+}

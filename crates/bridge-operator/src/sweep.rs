@@ -1,0 +1,142 @@
+//! Removes what is left of jobs whose `BridgeJob` was taken away by force, with its finalizer.
+//!
+//! The worker is told to cancel first; what has ended, or never began, is deleted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_api::{BridgeJob, names as api};
+use bridge_core::record::JobRecord;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use tokio::sync::Notify;
+
+use crate::job::seen::{PodPhase, SeenPod};
+use crate::{keys, names};
+
+const PERIOD: Duration = Duration::from_secs(300);
+/// A deletion that is under way removes both objects within moments.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Looks for `ConfigMap`s without a job.
+pub struct Sweeper {
+    client: Client,
+    namespace: Option<String>,
+    jobs: Store<PartialObjectMeta<BridgeJob>>,
+    nudge: Arc<Notify>,
+}
+
+impl std::fmt::Debug for Sweeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sweeper").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+impl Sweeper {
+    /// A sweeper for one namespace, or for all.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        namespace: Option<String>,
+        jobs: Store<PartialObjectMeta<BridgeJob>>,
+        nudge: Arc<Notify>,
+    ) -> Self {
+        Self { client, namespace, jobs, nudge }
+    }
+
+    /// Sweeps now and then, and when a `ConfigMap` without a job was seen; never returns.
+    pub async fn run(self) {
+        if self.jobs.wait_until_ready().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        loop {
+            if let Err(error) = self.sweep().await {
+                tracing::debug!(%error, "the sweep broke off");
+            }
+            let _ = tokio::time::timeout(PERIOD, self.nudge.notified()).await;
+            tokio::time::sleep(PATIENCE).await;
+        }
+    }
+
+    async fn sweep(&self) -> Result<(), kube::Error> {
+        let maps: Api<ConfigMap> = match &self.namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        };
+        let mut params =
+            ListParams::default().labels(&format!("{}={}", api::LABEL_MANAGED_BY, api::MANAGED_BY)).limit(250);
+        loop {
+            let page = maps.list_metadata(&params).await?;
+            for map in &page.items {
+                if let Err(error) = self.look_at(map).await {
+                    tracing::debug!(%error, "a ConfigMap could not be swept");
+                }
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    async fn look_at(&self, map: &PartialObjectMeta<ConfigMap>) -> Result<(), kube::Error> {
+        let labels = map.labels();
+        let (Some(job), Some(uid), Some(namespace)) =
+            (labels.get(api::LABEL_JOB), labels.get(api::LABEL_JOB_UID), map.namespace())
+        else {
+            return Ok(());
+        };
+        let known = self.jobs.get(&ObjectRef::new(job).within(&namespace));
+        if known.is_some_and(|known| known.metadata.uid.as_ref() == Some(uid)) {
+            return Ok(());
+        }
+        // The cache may be behind; only the API knows.
+        let jobs: Api<BridgeJob> = Api::namespaced(self.client.clone(), &namespace);
+        let there = jobs.get_metadata_opt(job).await?;
+        if there.is_some_and(|there| there.metadata.uid.as_ref() == Some(uid)) {
+            return Ok(());
+        }
+        self.remove(&namespace, job, map).await
+    }
+
+    async fn remove(&self, namespace: &str, job: &str, meta: &PartialObjectMeta<ConfigMap>) -> Result<(), kube::Error> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let name = names::config_map(job);
+        let Some(map) = maps.get_opt(&name).await?.filter(|map| map.uid() == meta.uid()) else { return Ok(()) };
+        let (uid, data) = (map.uid().unwrap_or_default(), map.data.clone().unwrap_or_default());
+        let over = keys::get(&data, keys::STATE)
+            .is_none_or(|state| JobRecord::decode(state).is_ok_and(|record| record.ending().is_some()));
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let pod = pods.get_opt(&names::pod(job)).await?.map(|pod| SeenPod::of(&pod));
+        let works =
+            pod.is_some_and(|pod| pod.owner.as_ref() == Some(&uid) && !matches!(pod.phase, PodPhase::Ended { .. }));
+        if works && !over {
+            if !keys::is_true(&data, keys::KILL) {
+                tracing::info!(namespace, job, "its BridgeJob is gone: the remote job is cancelled");
+                let keys = json!({ keys::KILL: "true", keys::DELETE: "true" });
+                let patch = json!({ "metadata": { "uid": uid }, "data": keys });
+                maps.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+            }
+            return Ok(());
+        }
+        if !over {
+            let id = keys::get(&data, keys::ID).unwrap_or("unknown");
+            let url = keys::get(&data, keys::RESOURCE_URL).unwrap_or_default();
+            tracing::warn!(namespace, job, id, url, "its BridgeJob and its pod are gone: the remote job is left alone");
+        }
+        let left: Vec<&String> =
+            map.finalizers().iter().filter(|finalizer| *finalizer != api::FINALIZER_RECORD).collect();
+        let patch =
+            json!({ "metadata": { "uid": uid, "resourceVersion": map.resource_version(), "finalizers": left } });
+        maps.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        let exactly = Preconditions { uid: Some(uid), resource_version: None };
+        match maps.delete(&name, &DeleteParams::background().preconditions(exactly)).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
