@@ -277,7 +277,6 @@ impl Engine {
                 entry.revision = Some(revision);
                 entry.unsaved = false;
                 entry.store_pause = None;
-                entry.machine.saved(now);
                 self.ready.insert(slot);
             }
             Err(SaveError::Conflict) => {
@@ -302,7 +301,6 @@ impl Engine {
                 if entry.machine.is_saved_as(&stored.record) {
                     entry.unsaved = false;
                     entry.store_pause = None;
-                    entry.machine.saved(now);
                 }
                 self.ready.insert(slot);
             }
@@ -351,15 +349,15 @@ impl Engine {
             }
             if entry.reload {
                 let call = Call::Reload { slot };
-                self.start(slot, call, actions);
+                self.start(slot, call, now, actions);
                 return;
             }
             entry.unsaved |= entry.machine.observe(entry.wishes, &entry.rules, now);
             if entry.unsaved {
-                entry.machine.number_save(entry.calls);
+                entry.machine.saving(entry.calls, now);
                 let record = Arc::new(entry.machine.record().clone());
                 let expected = entry.revision.clone();
-                self.start(slot, Call::Save { slot, record, expected }, actions);
+                self.start(slot, Call::Save { slot, record, expected }, now, actions);
                 return;
             }
             if entry.machine.is_finished() {
@@ -414,31 +412,32 @@ impl Engine {
                     return false;
                 }
                 target.submits += 1;
-                self.start(slot, Call::Submit { slot, token, until }, actions);
+                self.start(slot, Call::Submit { slot, token, until }, now, actions);
             }
             Effect::StageIn { token } => {
                 entry.abortable = true;
-                self.start(slot, Call::StageIn { slot, token }, actions);
+                self.start(slot, Call::StageIn { slot, token }, now, actions);
             }
             Effect::StageOut { id, token, outcome } => {
                 entry.abortable = entry.wishes.delete;
-                self.start(slot, Call::StageOut { slot, token, id, outcome }, actions);
+                self.start(slot, Call::StageOut { slot, token, id, outcome }, now, actions);
             }
-            Effect::Find { token, since } => self.start(slot, Call::Find { slot, token, since }, actions),
-            Effect::Release(job) => self.start(slot, Call::Release { slot, job }, actions),
-            Effect::Hold(job) => self.start(slot, Call::Hold { slot, job }, actions),
-            Effect::Cancel(job) => self.start(slot, Call::Cancel { slot, job }, actions),
+            Effect::Find { token, since } => self.start(slot, Call::Find { slot, token, since }, now, actions),
+            Effect::Release(job) => self.start(slot, Call::Release { slot, job }, now, actions),
+            Effect::Hold(job) => self.start(slot, Call::Hold { slot, job }, now, actions),
+            Effect::Cancel(job) => self.start(slot, Call::Cancel { slot, job }, now, actions),
             Effect::Sweep { token, keep, since } => {
-                self.start(slot, Call::Sweep { slot, token, keep, since }, actions);
+                self.start(slot, Call::Sweep { slot, token, keep, since }, now, actions);
             }
         }
         false
     }
 
-    fn start(&mut self, slot: Slot, call: Call, actions: &mut Vec<Action>) {
+    fn start(&mut self, slot: Slot, call: Call, now: Instant, actions: &mut Vec<Action>) {
         let ticket = self.number();
         if let Some(entry) = self.entries.get_mut(&slot) {
             entry.in_flight = Some(ticket);
+            entry.machine.asking(now);
             let remote = !matches!(call, Call::Save { .. } | Call::Reload { .. });
             entry.calls += u64::from(remote);
         }

@@ -88,6 +88,7 @@ impl Engine {
         for (slot, _) in &jobs {
             if let Some(entry) = self.entries.get_mut(slot) {
                 entry.in_flight = Some(ticket);
+                entry.machine.asking(now);
                 entry.calls += 1;
             }
         }

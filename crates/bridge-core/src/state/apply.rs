@@ -144,9 +144,10 @@ impl Machine {
             Err(error) => return self.manager_error(error, rules, now),
         };
         self.went_well();
+        let asked = self.memory.asked_at;
         let first_look = *self.memory.first_look.get_or_insert(now.mono);
         let settled_at = first_look + rules.tuning.settle;
-        let settled = now.mono >= settled_at || self.memory.surely_absent;
+        let settled = asked >= settled_at || self.memory.surely_absent;
         match found {
             Found::Jobs(ids) => {
                 let Some(id) = lowest(&ids) else { return };
@@ -304,8 +305,10 @@ impl Machine {
 
     fn gone(&mut self, id: &RemoteId, rules: &Rules, now: Instant) {
         self.memory.chain_broken = true;
+        let asked = self.memory.asked_at;
+        // From the latest moment the first answer can tell of, to the earliest this one can.
         let since = *self.memory.gone_since.get_or_insert(now.mono);
-        if now.mono < since + rules.tuning.missing_grace {
+        if asked < since + rules.tuning.missing_grace {
             if let JobState::Active { missing, .. } = &mut self.record.state {
                 missing.get_or_insert(now.wall);
             }

@@ -122,6 +122,8 @@ struct Memory {
     sweep_now: bool,
     /// First sighting as gone in an unbroken row.
     gone_since: Option<Duration>,
+    /// When the call under way was decided on. Its answer may tell of any time since, however late it is heard.
+    asked_at: Duration,
     /// The row of sightings is broken: verify the token beside the id.
     chain_broken: bool,
     /// The last cancel that was accepted.
@@ -176,23 +178,25 @@ impl Machine {
         matches!(self.record.state, JobState::Finished { .. })
     }
 
-    /// Numbers the record for its next save.
-    pub fn number_save(&mut self, requests: u64) {
+    /// The record is about to be saved. The window for acting on an intent counts from here, not from the answer: the
+    /// answer may be heard long after another process took over.
+    pub fn saving(&mut self, requests: u64, now: Instant) {
         self.record.seq += 1;
         self.record.counters.requests = self.record.counters.requests.max(requests);
+        if self.memory.fresh.is_some() {
+            self.memory.fresh = Some(now.mono);
+        }
+    }
+
+    /// A call is being made.
+    pub fn asking(&mut self, now: Instant) {
+        self.memory.asked_at = now.mono;
     }
 
     /// Whether a stored record says all that this one says.
     #[must_use]
     pub fn is_saved_as(&self, stored: &JobRecord) -> bool {
         JobRecord { seq: self.record.seq, counters: self.record.counters, ..stored.clone() } == self.record
-    }
-
-    /// The record was saved: an intent in it may be acted on from now.
-    pub fn saved(&mut self, now: Instant) {
-        if self.memory.fresh.is_some() {
-            self.memory.fresh = Some(now.mono);
-        }
     }
 
     /// Takes the wishes and the deadline in. Returns whether the record changed.

@@ -435,7 +435,16 @@ impl World {
         self.tell(|| format!("process {number} sends {:?}", action.call));
         // Killed right after a call took effect, before its answer: the hardest moment of each step.
         let killed_after = self.faults && self.rng.chance(2);
+        let stopped_after = self.faults && self.rng.chance(2);
         self.make_call(number, action);
+        if stopped_after {
+            let until = self.now + self.rng.between(20_000, 100_000);
+            if let Some(process) = self.processes.get_mut(&number) {
+                process.paused_until = until;
+            }
+            // Someone takes the silent process for dead.
+            self.plan(5_000, Happening::SecondProcess);
+        }
         if killed_after {
             self.kill_process(number);
             if self.rng.chance(30) {
