@@ -43,7 +43,7 @@ pub use kubernetes::{Kubernetes, TestNamespace};
 pub use ray::Ray;
 pub use s3::S3;
 #[doc(hidden)]
-pub use skip::for_test;
+pub use skip::{for_test, skip};
 pub use slurm::Slurm;
 use values::Values;
 
@@ -55,6 +55,15 @@ macro_rules! lab {
     () => {{
         fn here() {}
         $crate::lab::for_test(::std::any::type_name_of_val(&here))
+    }};
+}
+
+/// Says on standard error that the test it is written in is skipped, and why. The test then returns.
+#[macro_export]
+macro_rules! skip {
+    ($why:expr) => {{
+        fn here() {}
+        $crate::lab::skip(::std::any::type_name_of_val(&here), $why)
     }};
 }
 

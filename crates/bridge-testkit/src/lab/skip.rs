@@ -10,21 +10,30 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// The lab for the test with this path, or `None` (said on standard error) if `BRIDGE_LAB=off`.
 #[doc(hidden)]
+#[must_use]
 pub fn for_test(path: &str) -> Option<&'static Lab> {
-    if !off() {
-        return Some(Lab::shared());
+    if off() {
+        skip(path, "BRIDGE_LAB=off");
+        None
+    } else {
+        Some(Lab::shared())
     }
+}
+
+/// Says that the test with this path is skipped, and why.
+#[doc(hidden)]
+pub fn skip(path: &str, why: &str) {
     let number = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
     let name = test_name(path);
-    // Straight to the descriptor: the test harness hides what the print macros of passing tests write, and a test
-    // that did nothing must not look like one that passed.
-    let _ = writeln!(std::io::stderr(), "BRIDGE_LAB=off: skipped {name} (number {number} of this test program)");
+    // Straight to the descriptor, in one piece: the test harness hides what the print macros of passing tests write,
+    // and a test that did nothing must not look like one that passed.
+    let line = format!("{why}: skipped {name} (number {number} of this test program)\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
     if let Some(file) = std::env::var_os("BRIDGE_LAB_SKIPPED")
         && let Ok(mut file) = OpenOptions::new().append(true).create(true).open(file)
     {
-        let _ = writeln!(file, "{name}");
+        let _ = file.write_all(format!("{name}\n").as_bytes());
     }
-    None
 }
 
 fn off() -> bool {

@@ -154,8 +154,8 @@ async fn a_machine_that_will_not_do_is_refused_in_one_sentence() {
             .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains(reason), "expected \"{reason}\": {said}");
-        let down = Command::new(commands().join("down")).env("BRIDGE_LAB_NAME", &name).status();
-        assert!(down.await.unwrap().success());
+        let down = Command::new(commands().join("down")).env("BRIDGE_LAB_NAME", &name).output();
+        assert!(down.await.unwrap().status.success());
     }
 }
 
@@ -168,6 +168,38 @@ async fn a_bad_name_is_refused() {
     let output = Command::new(commands().join("up")).env("BRIDGE_LAB_NAME", "../x").output().await.unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("BRIDGE_LAB_NAME is \"../x\""), "{said}");
+}
+
+#[tokio::test]
+async fn the_labs_tests_are_left_out_by_name_and_number() {
+    let skipped = tempfile::NamedTempFile::new().unwrap();
+    let name = "lab::s3::a_signed_request_is_served_and_a_wrongly_signed_one_refused";
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name])
+        .env("BRIDGE_LAB", "off")
+        .env("BRIDGE_LAB_SKIPPED", skipped.path())
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said, format!("BRIDGE_LAB=off: skipped {name} (number 1 of this test program)\n"));
+    assert_eq!(std::fs::read_to_string(skipped.path()).unwrap(), format!("{name}\n"));
+}
+
+#[tokio::test]
+async fn tests_run_on_an_existing_cluster() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let existing = lab.kubernetes().await.unwrap().kubeconfig;
+    // A lab that cannot start: what is used must be the other cluster.
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "lab::kubernetes::a_pod_runs_to_completion_and_its_log_is_read"])
+        .env("BRIDGE_TEST_KUBECONFIG", existing)
+        .env("BRIDGE_LAB_NAME", "../no lab")
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
 }
 
 fn commands() -> PathBuf {

@@ -24,7 +24,7 @@ async fn a_client_in_a_pod_reaches_the_api_by_its_service_account() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let kubernetes = lab.kubernetes().await.unwrap();
     let Some(kubectl) = &kubernetes.kubectl else {
-        return eprintln!("BRIDGE_TEST_KUBECONFIG: that cluster's nodes do not have the lab's kubectl");
+        return bridge_testkit::skip!("BRIDGE_TEST_KUBECONFIG: that cluster's nodes do not have the lab's kubectl");
     };
     let namespace = kubernetes.namespace().await.unwrap();
     let binding: RoleBinding = serde_json::from_value(json!({
@@ -54,7 +54,7 @@ async fn a_pod_reaches_slurmrestd_ray_s3_and_servers_of_the_test() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let (kubernetes, slurm, ray, s3) = tokio::try_join!(lab.kubernetes(), lab.slurm(), lab.ray(), lab.s3()).unwrap();
     if kubernetes.kubectl.is_none() {
-        return eprintln!("BRIDGE_TEST_KUBECONFIG: pods of that cluster do not reach the lab");
+        return bridge_testkit::skip!("BRIDGE_TEST_KUBECONFIG: pods of that cluster do not reach the lab");
     }
     let listener = tokio::net::TcpListener::bind((lab.host().await.unwrap(), 0)).await.unwrap();
     let own = listener.local_addr().unwrap();
@@ -69,7 +69,11 @@ async fn a_pod_reaches_slurmrestd_ray_s3_and_servers_of_the_test() {
     );
     let (phase, log) = run(&namespace, "caller", json!({"command": ["sh", "-c", script]}), json!([])).await;
     assert_eq!(phase, "Succeeded", "{log}");
-    assert_eq!(log.matches("wget: server returned error: HTTP/1.1 401").count(), 2, "slurmrestd and Ray ask for a token:\n{log}");
+    assert_eq!(
+        log.matches("wget: server returned error: HTTP/1.1 401").count(),
+        2,
+        "slurmrestd and Ray ask for a token:\n{log}"
+    );
     assert!(log.ends_with("from a bucket\nthe test itself"), "{log}");
 }
 
