@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use bridge_core::ids::SubmitToken;
-use bridge_core::manager::{ByteStream, ErrorKind, Files, ManagerError, Result, Tracked};
+use bridge_core::manager::{ByteStream, ErrorKind, FileEntry, Files, ManagerError, Result, Tracked};
+use bridge_core::staging::glob;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use tokio::fs::File;
@@ -45,6 +46,20 @@ impl Files for LocalManager {
         let (Seen::Running { job, .. } | Seen::Ended { job, .. }) = seen else { return Ok(None) };
         open(&job.folder.join(name)).await.map_err(|error| trouble(OPERATION, &error))
     }
+
+    async fn matching(&self, job: &Tracked, pattern: &str) -> Result<Vec<FileEntry>> {
+        const OPERATION: &str = "list";
+        let refuse = |message: String| ManagerError::new(MANAGER, OPERATION, ErrorKind::Refused, message);
+        map::check_name(pattern).map_err(refuse)?;
+        let Some(folder) = self.folder_of(job) else { return Ok(Vec::new()) };
+        let pattern = pattern.to_owned();
+        blocking(OPERATION, move || {
+            let seen = folder.look(&process::boot_id()?)?;
+            let (Seen::Running { job, .. } | Seen::Ended { job, .. }) = seen else { return Ok(Vec::new()) };
+            list(&job.folder, &pattern)
+        })
+        .await
+    }
 }
 
 async fn write(mut content: ByteStream, draft: &Path, place: &Path) -> io::Result<u64> {
@@ -80,6 +95,33 @@ async fn open(path: &Path) -> io::Result<Option<ByteStream>> {
         Ok::<_, io::Error>((read > 0).then(|| (Bytes::from(piece), file)))
     });
     Ok(Some(pieces.boxed()))
+}
+
+/// The files below a folder that match. Links to folders are not followed: they may lead in circles.
+fn list(root: &Path, pattern: &str) -> io::Result<Vec<FileEntry>> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::from(glob::fixed_folder(pattern))];
+    while let Some(folder) = folders.pop() {
+        let entries = match std::fs::read_dir(root.join(&folder)) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let path = folder.join(entry.file_name());
+            if entry.file_type()?.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            // A name that is not UTF-8 cannot be asked for; a file may be deleted while we look.
+            let Some(name) = path.to_str().filter(|name| glob::matches(pattern, name)) else { continue };
+            if let Some(metadata) = std::fs::metadata(root.join(&path)).ok().filter(std::fs::Metadata::is_file) {
+                found.push(FileEntry { name: name.to_owned(), size: metadata.len() });
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// Copies inputs to a working folder that the user chose.

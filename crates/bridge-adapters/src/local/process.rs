@@ -74,7 +74,9 @@ pub(super) fn signal(member: Member, signal: Signal) -> io::Result<()> {
 
 /// Asks all to end. A stopped process is woken up, so that it hears of it.
 pub(super) fn terminate(members: &[Member]) -> io::Result<()> {
-    signal_all(members, Signal::TERM).and(signal_all(members, Signal::CONT))
+    let asked = signal_all(members, Signal::TERM);
+    let woken = signal_all(members, Signal::CONT);
+    asked.and(woken)
 }
 
 /// Ends all.

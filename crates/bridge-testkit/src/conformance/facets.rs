@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use bridge_core::manager::{
-    ByteStream, ErrorKind, Files, LogCursor, LogStream, Logs, ManagerError, Sighting, Tracked, Verdict,
+    ByteStream, ErrorKind, FileEntry, Files, LogCursor, LogStream, Logs, ManagerError, Sighting, Tracked, Verdict,
 };
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -19,6 +19,7 @@ pub(super) const CASES: &[Case] = cases![
     files_reach_the_job_and_replace_older_ones,
     files_come_back,
     files_that_are_not_there_are_none,
+    files_are_listed_by_pattern,
     files_outside_the_job_are_refused,
     files_of_anothers_job_are_not_shown,
     load_adds_up,
@@ -53,7 +54,7 @@ async fn logs_are_complete_and_go_on_from_a_cursor(context: &Context<'_>) -> Cas
     let submission = or_skip!(context.sample(&Sample::Prints(200)), "no sample that prints");
     let job = context.launch(&submission).await?;
     let text = read_all(context, logs, &job, LogStream::Stdout).await?;
-    let expected: String = (1..=200).map(|line| format!("line {line}\n")).collect();
+    let expected: String = (1..=200).flat_map(|line| ["line ".to_owned(), line.to_string(), "\n".to_owned()]).collect();
     ensure!(text.contains(&expected), "the output is not complete: {text:?}");
     let (outcome, _) = context.ended(&job).await?;
     ensure!(outcome.verdict == Verdict::Succeeded, "should have succeeded: {outcome:?}");
@@ -161,6 +162,27 @@ async fn files_that_are_not_there_are_none(context: &Context<'_>) -> CaseResult 
     context.ended(&job).await?;
     let text = fetch(files, &job, "never written.txt").await?;
     ensure!(text.is_none(), "a file that was never written holds {text:?}");
+    Ok(Done::Passed)
+}
+
+async fn files_are_listed_by_pattern(context: &Context<'_>) -> CaseResult {
+    let files = or_skip!(context.manager().files(), "no facet `files`");
+    let submission = or_skip!(context.sample(&Sample::Writes("part-1.txt", "four")), "no sample that writes a file");
+    let job = context.launch(&submission).await?;
+    context.ended(&job).await?;
+    let found = match files.matching(&job, "part-*.txt").await {
+        Err(error) if error.kind == ErrorKind::Unsupported => {
+            return Ok(Done::Skipped("the manager cannot list files".to_owned()));
+        }
+        found => found.context("matching")?,
+    };
+    ensure!(found == [FileEntry { name: "part-1.txt".to_owned(), size: 4 }], "one file matches, listed were {found:?}");
+    let none = files.matching(&job, "other-*.txt").await.context("matching nothing")?;
+    ensure!(none.is_empty(), "no file matches, listed were {none:?}");
+    let ours = tracked(job.id, &context.token());
+    if let Ok(theirs) = files.matching(&ours, "*").await {
+        ensure!(theirs.is_empty(), "another's files were listed: {theirs:?}");
+    }
     Ok(Done::Passed)
 }
 

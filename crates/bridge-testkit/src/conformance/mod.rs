@@ -53,14 +53,17 @@ macro_rules! cases {
 }
 use cases;
 
-/// Runs all cases, prints a line for each, and panics with the list of those that failed.
+/// Runs all cases and prints a line for each.
+///
+/// # Panics
+/// With the list of the cases that failed, if any did.
 #[allow(clippy::panic, reason = "this is how a test fails")]
 pub async fn check(subject: &dyn Subject) {
     let report = run(subject).await;
     assert!(report.is_ok(), "{report}");
 }
 
-/// Runs all cases and prints a line for each.
+/// Runs all cases, prints a line for each, and says what came out.
 pub async fn run(subject: &dyn Subject) -> Report {
     let context = Context::new(subject);
     let alike = [submit::CASES, poll::CASES, cancel::CASES, hold::CASES, facets::CASES].concat();

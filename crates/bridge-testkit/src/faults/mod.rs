@@ -162,7 +162,9 @@ impl FaultPlan {
         let mut plan = self.lock();
         let taken: Vec<u64> =
             plan.rules.iter().filter(|rule| rule.operation == Some(operation)).map(|rule| rule.skip).collect();
-        let skip = (0..).find(|skip| !taken.contains(skip)).unwrap_or(u64::MAX);
+        // One more place than there are faults: one of them is free.
+        let mut places = 0..=u64::try_from(taken.len()).unwrap_or(u64::MAX);
+        let skip = places.find(|place| !taken.contains(place)).unwrap_or_default();
         plan.rules.push(Rule { operation: Some(operation), skip, left: Some(1), fault });
     }
 
@@ -252,7 +254,7 @@ impl Chance {
         self.faults.get(pick).cloned()
     }
 
-    /// SplitMix64: tiny, and the same everywhere.
+    /// `SplitMix64`: tiny, and the same everywhere.
     fn random(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;

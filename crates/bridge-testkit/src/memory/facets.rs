@@ -3,9 +3,10 @@
 use async_trait::async_trait;
 use bridge_core::ids::SubmitToken;
 use bridge_core::manager::{
-    ByteStream, Capacity, ErrorKind, Files, Hold, HoldAnswer, LoadProbe, LogChunk, LogCursor, LogStream, Logs,
-    ManagerError, QueueLoad, Result, Tracked,
+    ByteStream, Capacity, ErrorKind, FileEntry, Files, Hold, HoldAnswer, LoadProbe, LogChunk, LogCursor, LogStream,
+    Logs, ManagerError, QueueLoad, Result, Tracked,
 };
+use bridge_core::staging::glob;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 
@@ -54,13 +55,17 @@ impl Logs for MemoryManager {
 
 fn output(state: &State, act: &Act, token: &SubmitToken, stream: LogStream) -> String {
     match (stream, act) {
-        (LogStream::Stdout, Act::Prints(lines)) => (1..=*lines).map(|line| format!("line {line}\n")).collect(),
+        (LogStream::Stdout, Act::Prints(lines)) => numbered_lines(*lines),
         (LogStream::Stdout, Act::Says(text)) | (LogStream::Stderr, Act::Complains(text)) => format!("{text}\n"),
         (LogStream::Stdout, Act::Copies(name)) => {
             state.file(token, name).map(|content| String::from_utf8_lossy(&content).into_owned()).unwrap_or_default()
         }
         _ => String::new(),
     }
+}
+
+fn numbered_lines(lines: u32) -> String {
+    (1..=lines).flat_map(|line| ["line ".to_owned(), line.to_string(), "\n".to_owned()]).collect()
 }
 
 fn refused(operation: Operation, message: String) -> ManagerError {
@@ -102,6 +107,17 @@ impl Files for MemoryManager {
             })
             .await?;
         Ok(content.map(|content| futures::stream::iter([Ok(content)]).boxed()))
+    }
+
+    async fn matching(&self, job: &Tracked, pattern: &str) -> Result<Vec<FileEntry>> {
+        check_name(Operation::Get, pattern)?;
+        self.request(Operation::Get, |state, now| match state.act_and_stage(job, now) {
+            Some((Act::Writes(file), Stage::Ended { cancelled: false, .. })) if glob::matches(pattern, &file.0) => {
+                vec![FileEntry { name: file.0.clone(), size: u64::try_from(file.1.len()).unwrap_or_default() }]
+            }
+            _ => Vec::new(),
+        })
+        .await
     }
 }
 

@@ -111,12 +111,14 @@ impl MemoryManager {
         self.state().step(STEP);
     }
 
-    /// Forgets a job, accounting included.
+    /// Forgets a job, accounting included. Returns whether there was one.
+    #[must_use]
     pub fn purge(&self, id: &RemoteId) -> bool {
         self.state().remove(id)
     }
 
-    /// Forgets a job and gives its id to a stranger's.
+    /// Forgets a job and gives its id to a stranger's. Returns whether there was one.
+    #[must_use]
     pub fn give_away(&self, id: &RemoteId) -> bool {
         let now = self.now();
         self.state().give_away(id, now)
@@ -193,7 +195,10 @@ impl MemoryManager {
 
 impl fmt::Debug for MemoryManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryManager").field("guarantee", &self.guarantee).field("jobs", &self.len()).finish()
+        f.debug_struct("MemoryManager")
+            .field("guarantee", &self.guarantee)
+            .field("jobs", &self.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -47,7 +47,7 @@ impl Broken {
     }
 
     /// The same job under the token that it really has.
-    async fn owner(&self, job: &Tracked) -> Tracked {
+    fn owner(&self, job: &Tracked) -> Tracked {
         let token = self.inner.token_of(&job.id).unwrap_or_else(|| job.token.clone());
         Tracked { token, ..job.clone() }
     }
@@ -105,7 +105,7 @@ impl ResourceManager for Broken {
         let mut asked = jobs.to_vec();
         if self.has(Defect::IgnoresTheTokenInPoll) {
             for job in &mut asked {
-                *job = self.owner(job).await;
+                *job = self.owner(job);
             }
         }
         let seen = self.inner.poll(&asked).await;
@@ -129,7 +129,7 @@ impl ResourceManager for Broken {
 
     async fn cancel(&self, job: &Tracked) -> Result<()> {
         if self.has(Defect::IgnoresTheTokenInCancel) {
-            return self.inner.cancel(&self.owner(job).await).await;
+            return self.inner.cancel(&self.owner(job)).await;
         }
         let gone = self.inner.token_of(&job.id).is_none();
         if gone && self.has(Defect::FailsToCancelTheUnknown) {
@@ -170,7 +170,7 @@ struct Subjected {
 
 #[async_trait]
 impl Subject for Subjected {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "broken"
     }
 

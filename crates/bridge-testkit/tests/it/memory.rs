@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bridge_core::clock::{Clock, Instant};
 use bridge_core::ids::{RemoteId, SubmitToken};
 use bridge_core::manager::{
-    ErrorKind, Found, Guarantee, HoldAnswer, Limits, Phase, ResourceManager, Sighting, SubmitError, Tracked,
+    ErrorKind, Facts, Found, Guarantee, HoldAnswer, Limits, Phase, ResourceManager, Sighting, SubmitError, Tracked,
 };
 use bridge_core::plan::{Script, Submission};
 use bridge_testkit::conformance::{self, Sample, Subject};
@@ -147,7 +147,7 @@ async fn releases_are_counted_even_of_jobs_that_are_gone() {
     let token = SubmitToken::derive("twice", 1);
     for _ in 0..2 {
         let job = tracked(manager.submit(&submission(&token, "succeed")).await.unwrap().id, &token);
-        assert_eq!(look(&manager, &job).await, Sighting::Alive(Phase::Held, Default::default()));
+        assert_eq!(look(&manager, &job).await, Sighting::Alive(Phase::Held, Facts::default()));
         assert_eq!(manager.hold().unwrap().release(&job).await.unwrap(), HoldAnswer::Done);
         assert!(manager.purge(&job.id));
     }

@@ -52,6 +52,27 @@ async fn inputs_and_outputs_are_in_the_folder_that_was_asked_for() {
 }
 
 #[tokio::test]
+async fn outputs_are_listed_by_pattern_in_all_folders() {
+    let machine = Machine::new();
+    let script =
+        "mkdir -p a/b; echo 1 > a/b/x.out; echo 22 > a/y.out; echo > z.log; ln -s .. a/loop; ln -s ../z.log a/l.out";
+    let job = machine.submit(&submission(script)).await;
+    machine.ended(&job).await;
+    let files = machine.manager.files().unwrap();
+    let found = async |pattern: &str| -> Vec<(String, u64)> {
+        let entries = files.matching(&job, pattern).await.unwrap();
+        entries.into_iter().map(|entry| (entry.name, entry.size)).collect()
+    };
+    let expect =
+        |names: &[(&str, u64)]| names.iter().map(|(name, size)| ((*name).to_owned(), *size)).collect::<Vec<_>>();
+    assert_eq!(found("**/*.out").await, expect(&[("a/b/x.out", 2), ("a/l.out", 1), ("a/y.out", 3)]));
+    assert_eq!(found("a/*.out").await, expect(&[("a/l.out", 1), ("a/y.out", 3)]));
+    assert_eq!(found("*.log").await, expect(&[("z.log", 1)]));
+    assert_eq!(found("no/such/*").await, expect(&[]));
+    assert_eq!(files.matching(&job, "../*").await.unwrap_err().kind, ErrorKind::Refused);
+}
+
+#[tokio::test]
 async fn a_job_that_ignores_sigterm_is_killed_after_the_grace() {
     let machine = Machine::new();
     let job = machine.submit(&submission("trap '' TERM; echo ready > ready; while :; do sleep 0.1; done")).await;

@@ -21,7 +21,7 @@ use bridge_testkit::conformance::{self, Sample, Subject};
 use serde_json::{Map, Value};
 
 const RUNNER: &str = "BRIDGE_TEST_RUNNER";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 #[test]
 fn supervisor() {
