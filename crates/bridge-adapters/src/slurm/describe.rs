@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::properties::{self, Choice, Field, Form, Resource};
+use super::script::{self, Runnable};
 use super::values::{self, Limit, Problem};
 use super::wire::ApiVersion;
 use super::{arguments, sbatch};
@@ -33,7 +34,12 @@ pub(super) struct Refusal(pub(super) String);
 /// Describes the job in the words of one API version; it is to be submitted held.
 pub(super) fn describe(job: &Submission, version: ApiVersion, now: Timestamp) -> Result<Described, Refusal> {
     let mut notes = Vec::new();
-    let script = script(&job.script, &mut notes)?;
+    if let Script::Remote(path) = &job.script {
+        notes.push(format!(
+            "{} is on the cluster, so its #SBATCH lines cannot be seen; give such options as job properties",
+            path.trim()
+        ));
+    }
     let mut options = Options::default();
     for (name, value) in &job.properties {
         options.property(name, value, version)?;
@@ -51,7 +57,14 @@ pub(super) fn describe(job: &Submission, version: ApiVersion, now: Timestamp) ->
 
     let mut writer = Writer { version, now, fields: Map::new(), environment: BTreeMap::new(), notes };
     let arguments = arguments::read(&job.parameters).map_err(Refusal)?;
-    writer.options(options, arguments)?;
+    let arguments = writer.options(options, arguments)?;
+    let Runnable { text: script, arguments } =
+        script::runnable(&job.script, arguments, &job.token, version).map_err(Refusal)?;
+    if !arguments.is_empty() {
+        // argv[0] is the script itself.
+        let argv: Vec<String> = std::iter::once("script".to_owned()).chain(arguments).collect();
+        writer.fields.insert("argv".to_owned(), json!(argv));
+    }
     writer.token(job);
     writer.fields.entry("name").or_insert_with(|| json!(job.name));
     if writer.fields.get("current_working_directory").is_none() {
@@ -71,33 +84,6 @@ pub(super) fn describe(job: &Submission, version: ApiVersion, now: Timestamp) ->
         json!({ "script": script, "job": fields })
     };
     Ok(Described { body, notes })
-}
-
-/// The text that Slurm is given to run.
-fn script(script: &Script, notes: &mut Vec<String>) -> Result<String, Refusal> {
-    match script {
-        Script::Text(text) if text.trim().is_empty() => Err(Refusal("the script is empty".to_owned())),
-        // As `sbatch` does: slurmctld takes such a script and the job fails, or is held for ever.
-        Script::Text(text) if !text.starts_with("#!") => {
-            Err(Refusal("the script's first line must name its interpreter, such as #!/bin/sh".to_owned()))
-        }
-        Script::Text(text) if text.contains("\r\n") => {
-            Err(Refusal("the script has DOS line ends, which no interpreter takes; save it with Unix ones".to_owned()))
-        }
-        Script::Text(text) if text.contains('\0') => Err(Refusal("the script holds a NUL character".to_owned())),
-        Script::Text(text) => Ok(text.clone()),
-        Script::Remote(path) if path.trim().is_empty() || path.contains(['\0', '\n', '\r']) => {
-            Err(Refusal("jobscript must be the path of a script on the cluster".to_owned()))
-        }
-        Script::Remote(path) => {
-            notes.push(format!(
-                "{} is on the cluster, so its #SBATCH lines cannot be seen; give such options as job properties",
-                path.trim()
-            ));
-            let quoted = path.trim().replace('\'', "'\\''");
-            Ok(format!("#!/bin/sh\nexec '{quoted}' \"$@\"\n"))
-        }
-    }
 }
 
 /// The options of a job, each by its own name, and fields to be handed on as they are.
@@ -162,7 +148,8 @@ struct Writer {
 }
 
 impl Writer {
-    fn options(&mut self, options: Options, mut arguments: Vec<String>) -> Result<(), Refusal> {
+    /// Writes all options; the arguments may be among them.
+    fn options(&mut self, options: Options, mut arguments: Vec<String>) -> Result<Vec<String>, Refusal> {
         let (chosen, raw) = options.settle();
         let mut minutes: Option<i64> = None;
         for (choice, value, origin) in chosen {
@@ -185,15 +172,10 @@ impl Writer {
             }
             self.minutes("time_limit", Limit::Minutes(minutes.unsigned_abs()));
         }
-        if !arguments.is_empty() {
-            // argv[0] is the script itself.
-            let argv: Vec<String> = std::iter::once("script".to_owned()).chain(arguments).collect();
-            self.fields.insert("argv".to_owned(), json!(argv));
-        }
         for (name, value) in raw {
             self.fields.entry(name).or_insert(value);
         }
-        Ok(())
+        Ok(arguments)
     }
 
     fn option(&mut self, choice: &Choice, value: &Value) -> Result<(), Problem> {
@@ -205,7 +187,12 @@ impl Writer {
                 let number = values::integer(value)?;
                 self.put(field, if new { values::boxed(number) } else { json!(number.to_string()) })
             }
-            Form::Switch(field) => self.put(field, json!(values::switch(value)?)),
+            Form::Switch(field) => {
+                let on = values::switch(value)?;
+                // Two switches of the older servers are numbers.
+                let is_number = !new && matches!(field.old, "wait_all_nodes" | "get_user_environment");
+                self.put(field, if is_number { json!(u8::from(on)) } else { json!(on) })
+            }
             Form::Names(field) => self.put(field, json!(values::names(value)?)),
             Form::Minutes(field) => {
                 let limit = values::limit(value)?;
@@ -220,7 +207,14 @@ impl Writer {
             }
             Form::BoxedMoment(field) if new => self.put(field, values::boxed(values::moment(value, self.now)?)),
             Form::Moment(field) if new => self.put(field, json!(values::moment(value, self.now)?)),
-            Form::BoxedMoment(field) | Form::Moment(field) => self.put(field, json!(values::text(value)?)),
+            Form::BoxedMoment(field) | Form::Moment(field) => {
+                // Older servers read no seconds since 1970, but their own zone's time, and time from now on.
+                let text = match values::moment(value, self.now) {
+                    Ok(moment) => format!("now+{}", moment.saturating_sub(self.now.as_second()).max(0)),
+                    Err(_) => values::text(value)?,
+                };
+                self.put(field, json!(text))
+            }
             Form::Resource { old, new: list, resource } => self.resource(old, list, resource, value),
             Form::Nodes => self.nodes(value),
             Form::Environment => {
@@ -256,7 +250,7 @@ impl Writer {
                 let word = values::text(value)?.to_ascii_lowercase();
                 let (old, shared) = match word.as_str() {
                     "user" | "mcs" => (word.as_str(), word.as_str()),
-                    "true" | "yes" | "exclusive" | "1" => ("true", "none"),
+                    "true" | "yes" | "exclusive" | "1" => ("exclusive", "none"),
                     "false" | "no" | "0" => return Ok(()),
                     _ => return Err("it must be true, user or mcs".to_owned()),
                 };
@@ -288,10 +282,14 @@ impl Writer {
                     self.fields.extend(seconds.map(|seconds| ("kill_warning_delay".to_owned(), seconds)));
                     let batch = warning.batch_only.then(|| ("kill_warning_flags".to_owned(), json!(["BATCH_JOB"])));
                     self.fields.extend(batch);
+                } else if warning.batch_only {
+                    return Err(format!(
+                        "Slurm's API {} cannot send it to the batch shell alone; leave B: out",
+                        self.version
+                    ));
                 } else {
-                    let batch = if warning.batch_only { "B:" } else { "" };
                     let seconds = warning.seconds.map(|seconds| format!("@{seconds}")).unwrap_or_default();
-                    self.fields.insert("signal".to_owned(), json!(format!("{batch}{}{seconds}", warning.signal)));
+                    self.fields.insert("signal".to_owned(), json!(format!("{}{seconds}", warning.signal)));
                 }
                 Ok(())
             }
@@ -315,7 +313,8 @@ impl Writer {
             }
             Form::NoKill => {
                 let survives = values::switch(value)?;
-                self.either("no_kill", json!(survives), "kill_on_node_fail", json!(!survives));
+                let old = if survives { "set" } else { "off" };
+                self.either("no_kill", json!(old), "kill_on_node_fail", json!(!survives));
                 Ok(())
             }
             Form::NoRequeue => {
@@ -370,12 +369,12 @@ impl Writer {
     }
 
     fn nodes(&mut self, value: &Value) -> Result<(), Problem> {
-        let (least, most, text) = values::nodes(value)?;
+        let text = values::nodes(value)?;
         if !self.version.has_data_parser() && text.contains(':') {
             return Err(format!("Slurm's API {} takes no step in a number of nodes; write 2-4", self.version));
         }
-        let old = json!(std::iter::once(least).chain(most).collect::<Vec<_>>());
-        self.either("nodes", old, "nodes", json!(text));
+        // 22.05 documents a list and ignores it.
+        self.fields.insert("nodes".to_owned(), json!(text));
         Ok(())
     }
 

@@ -16,6 +16,7 @@ mod output;
 mod poll;
 mod properties;
 mod sbatch;
+mod script;
 mod values;
 mod wire;
 

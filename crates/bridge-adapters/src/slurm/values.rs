@@ -133,21 +133,19 @@ pub(super) fn megabytes(value: &Value) -> Result<u64, Problem> {
 }
 
 /// How many nodes: `4`, `2-4`, and for newer servers `2-16:4`.
-pub(super) fn nodes(value: &Value) -> Result<(u64, Option<u64>, String), Problem> {
+pub(super) fn nodes(value: &Value) -> Result<String, Problem> {
     let text = match value {
         Value::Array(range) => range.iter().map(self::text).collect::<Result<Vec<_>, _>>()?.join("-"),
         other => self::text(other)?,
     };
-    let text = text.trim().to_owned();
-    let wrong = || format!("`{text}` is not a number of nodes; write 4 or 2-4");
-    let (range, _step) = text.split_once(':').unwrap_or((&text, ""));
-    let (least, most) = match range.split_once('-') {
-        Some((least, most)) => (least, Some(most)),
-        None => (range, None),
-    };
-    let least = least.trim().parse().map_err(|_| wrong())?;
-    let most = most.map(|most| most.trim().parse().map_err(|_| wrong())).transpose()?;
-    Ok((least, most, text))
+    let text = text.trim();
+    let is_number = |part: &str| part.parse::<u32>().is_ok();
+    let (range, step) = text.split_once(':').unwrap_or((text, "1"));
+    let (least, most) = range.split_once('-').unwrap_or((range, "1"));
+    if is_number(least) && is_number(most) && is_number(step) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("`{text}` is not a number of nodes; write 4 or 2-4"))
 }
 
 /// A moment: seconds since 1970, RFC 3339, `now`, or `now+2hours`.
@@ -333,8 +331,8 @@ mod tests {
         assert_eq!(switch(&json!("Yes")), Ok(true));
         assert!(switch(&json!("perhaps")).is_err());
         assert_eq!(names(&json!("n[1-3,7], m1")).unwrap(), ["n[1-3,7]", "m1"]);
-        assert_eq!(nodes(&json!("2-4")).unwrap(), (2, Some(4), "2-4".to_owned()));
-        assert_eq!(nodes(&json!([2, 4])).unwrap().2, "2-4");
+        assert_eq!(nodes(&json!("2-4")).unwrap(), "2-4");
+        assert_eq!(nodes(&json!([2, 4])).unwrap(), "2-4");
         assert!(nodes(&json!("some")).is_err());
         let expected = BTreeMap::from([("A".to_owned(), "1".to_owned()), ("B".to_owned(), "x=y".to_owned())]);
         for value in [json!({"A": 1, "B": "x=y"}), json!(["A=1", "B=x=y"]), json!("A=1, B=x=y")] {

@@ -10,6 +10,7 @@ use super::answers::Version;
 use super::cluster::{Cluster, now};
 use super::fields;
 use super::job::{Array, Job};
+use crate::faults::http::hang_up;
 
 const PARTITIONS: [&str; 2] = ["debug", "long"];
 
@@ -26,8 +27,10 @@ pub(super) fn submit(cluster: &Cluster, version: Version, user: &str, body: &[u8
     let script = inner.or_else(|| body.remove("script")).and_then(|script| script.as_str().map(str::to_owned));
     match read(cluster, version, user, &fields, script) {
         Ok((job, warnings)) => {
-            let is_held = job.held;
-            version.submitted(cluster.add(job), is_held, warnings)
+            let (is_held, has_arguments) = (job.held, fields.contains_key("argv"));
+            let id = cluster.add(job);
+            // The trap of 22.05: it takes the job and dies of its arguments.
+            if version.is_old() && has_arguments { hang_up() } else { version.submitted(id, is_held, warnings) }
         }
         Err(refusal) => refusal,
     }
