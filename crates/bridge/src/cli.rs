@@ -32,6 +32,13 @@ pub enum Command {
     Logs(LogsArguments),
     /// End jobs, and wait until their remote systems confirm it
     Kill(KillArguments),
+    /// Run the operator: one controller pod for each BridgeJob of the cluster
+    Operator(OperatorArguments),
+    /// Run the controller pod of one job, described by its ConfigMap
+    ///
+    /// Needs the environment variables NAMESPACE and JOBNAME, and the Secrets mounted at /credentials and
+    /// /s3credentials.
+    Worker(WorkerArguments),
     /// Print the CustomResourceDefinition of a BridgeJob
     Crd,
     /// Print a completion script
@@ -154,6 +161,78 @@ pub struct KillArguments {
     /// How to write: text, or one JSON object a line
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
+}
+
+/// `bridge operator`
+#[derive(Debug, Args)]
+pub struct OperatorArguments {
+    /// Watch this namespace; may be given several times [default: all]
+    #[arg(short, long = "namespace", value_name = "NAMESPACE", env = "BRIDGE_NAMESPACES", value_delimiter = ',')]
+    pub namespaces: Vec<String>,
+
+    /// Image of the controller pods: this very program
+    #[arg(long, value_name = "IMAGE", env = "BRIDGE_WORKER_IMAGE")]
+    pub worker_image: String,
+
+    /// Run our worker in place of images that match, such as */slurm-pod:*; may be given several times
+    #[arg(long = "replace-image", value_name = "PATTERN")]
+    pub replace_images: Vec<String>,
+
+    /// How many BridgeJobs are worked on at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
+    pub concurrency: u16,
+
+    /// Where /healthz, /readyz and /metrics are served
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    pub listen: std::net::SocketAddr,
+
+    /// Namespace of the Lease that keeps several instances from acting at once; without it there must be only one
+    #[arg(long, value_name = "NAMESPACE", env = "BRIDGE_LEASE_NAMESPACE")]
+    pub lease_namespace: Option<String>,
+
+    /// Name of the Lease
+    #[arg(long, value_name = "NAME", default_value = "bridge-operator")]
+    pub lease_name: String,
+
+    /// Seconds after which another instance takes over from one that fell silent
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u16).range(5..))]
+    pub lease_seconds: u16,
+
+    /// The name of this instance [default: the host's name]
+    #[arg(long, value_name = "NAME", env = "BRIDGE_POD_NAME")]
+    pub identity: Option<String>,
+}
+
+/// `bridge worker`
+#[derive(Debug, Args)]
+pub struct WorkerArguments {
+    /// The job's namespace
+    #[arg(long, value_name = "NAMESPACE", env = "NAMESPACE")]
+    pub namespace: String,
+
+    /// The job's name
+    #[arg(long, value_name = "NAME", env = "JOBNAME")]
+    pub job: String,
+
+    /// UID of the pod; set by the operator
+    #[arg(long, hide = true, env = "BRIDGE_POD_UID")]
+    pub pod_uid: Option<String>,
+
+    /// UID of the ConfigMap; set by the operator
+    #[arg(long, hide = true, env = "BRIDGE_CONFIG_MAP_UID")]
+    pub config_map_uid: Option<String>,
+
+    /// Seconds between SIGTERM and SIGKILL
+    #[arg(long, value_name = "SECONDS", env = "BRIDGE_GRACE_SECONDS", default_value_t = 30)]
+    pub grace_seconds: u64,
+
+    /// Where the Secret with the credentials is mounted
+    #[arg(long, value_name = "FOLDER", default_value = "/credentials", value_hint = ValueHint::DirPath)]
+    pub credentials: PathBuf,
+
+    /// Where the Secret of the object store is mounted
+    #[arg(long, value_name = "FOLDER", default_value = "/s3credentials", value_hint = ValueHint::DirPath)]
+    pub s3_credentials: PathBuf,
 }
 
 #[cfg(test)]

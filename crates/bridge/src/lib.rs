@@ -57,6 +57,8 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::List(arguments) => commands::list::run(&arguments, state_dir.as_deref()),
         Command::Logs(arguments) => commands::logs::run(&arguments, state_dir.as_deref()),
         Command::Kill(arguments) => commands::kill::run(&arguments, state_dir.as_deref()),
+        Command::Operator(arguments) => commands::operator::run(arguments),
+        Command::Worker(arguments) => commands::worker::run(arguments),
         Command::Crd => commands::crd::run(),
         Command::Completions { shell } => commands::completions::run(shell),
     }

@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bridge_adapters::local::{Config as LocalConfig, LocalManager};
-use bridge_core::credentials::CredentialSource;
+use bridge_adapters::ray::{Config as RayConfig, RayManager};
+use bridge_adapters::slurm::{Slurm, SlurmConfig};
+use bridge_core::clock::SystemClock;
+use bridge_core::credentials::{CredentialSource, StaticCredentials};
 use bridge_core::manager::ResourceManager;
 use bridge_core::plan::{JobPlan, ManagerKind, PlanError, ScriptSource, Target, TextSource};
 use bridge_core::staging::{NoStaging, Staging};
 
 /// The managers that this build can talk to.
-pub const BUILT: [ManagerKind; 1] = [ManagerKind::Local];
+pub const BUILT: [ManagerKind; 3] = [ManagerKind::Slurm, ManagerKind::Ray, ManagerKind::Local];
 
 /// Makes managers, one for each target.
 #[derive(Debug)]
@@ -31,16 +34,24 @@ impl Registry {
     pub fn manager(
         &mut self,
         target: &Target,
-        _credentials: Option<Arc<dyn CredentialSource>>,
+        credentials: Option<Arc<dyn CredentialSource>>,
     ) -> Result<Arc<dyn ResourceManager>, PlanError> {
         if let Some(manager) = self.made.get(target) {
             return Ok(Arc::clone(manager));
         }
+        let credentials = credentials.unwrap_or_else(|| Arc::new(StaticCredentials::default()));
+        let wrong_url = |message: String| PlanError::new("spec.resourceURL", message);
         let manager: Arc<dyn ResourceManager> = match target.manager {
             ManagerKind::Local => Arc::new(LocalManager::new(LocalConfig::new(&self.local))),
-            kind @ (ManagerKind::Slurm | ManagerKind::Lsf | ManagerKind::Ray | ManagerKind::Quantum) => {
-                return Err(not_built(kind));
+            ManagerKind::Slurm => {
+                let slurm = Slurm::new(SlurmConfig::new(&target.url), credentials, Arc::new(SystemClock::new()));
+                Arc::new(slurm.map_err(|error| wrong_url(error.message))?)
             }
+            ManagerKind::Ray => {
+                let ray = RayManager::new(RayConfig::new(&target.url), credentials);
+                Arc::new(ray.map_err(|error| wrong_url(error.to_string()))?)
+            }
+            kind @ (ManagerKind::Lsf | ManagerKind::Quantum) => return Err(not_built(kind)),
         };
         self.made.insert(target.clone(), Arc::clone(&manager));
         Ok(manager)
