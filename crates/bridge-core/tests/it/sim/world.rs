@@ -361,7 +361,12 @@ impl World {
         // is in a saved record, because their `Absent` has to be truthful.
         let saved = self.store.read(&key()).ok().flatten().and_then(|stored| stored.record.id().cloned());
         let two_phase = self.remote.guarantee == Guarantee::TwoPhase;
-        if !two_phase && self.happenings.values().any(|happening| matches!(happening, Happening::Land(..))) {
+        let on_its_way = self.happenings.values().any(|happening| match happening {
+            Happening::Land(..) => true,
+            Happening::Send(_, action) => matches!(action.call, Call::Submit { .. }),
+            _ => false,
+        });
+        if !two_phase && on_its_way {
             // A manager that forgets its key while a request with that key is on its way cannot be helped.
             return;
         }
