@@ -8,9 +8,9 @@ use bridge_api::reader::Problem;
 /// The job was asked for wrongly; nothing was run.
 pub const BAD_INPUT: u8 = 2;
 /// The job has not ended, and this command no longer waits for it.
-pub const NOT_ENDED: u8 = 4;
+pub const NOT_ENDED: u8 = 124;
 /// This command could not go on; the job stays as it is.
-pub const TROUBLE: u8 = 5;
+pub const TROUBLE: u8 = 126;
 
 /// A command's failure: what people read, and the exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,14 +97,14 @@ mod tests {
         let done = JobExit::Ended(JobStatus::Done, 0);
         let failed = JobExit::Ended(JobStatus::Failed, 7);
         let killed = JobExit::Ended(JobStatus::Killed, 130);
-        let unknown = JobExit::Ended(JobStatus::Unknown, 3);
+        let unknown = JobExit::Ended(JobStatus::Unknown, 125);
         assert_eq!(worst([]), 0);
         assert_eq!(worst([done, JobExit::Detached]), 0);
         assert_eq!(worst([done, killed]), 130);
         assert_eq!(worst([killed, failed, done]), 7);
         assert_eq!(worst([failed, JobExit::Ended(JobStatus::Failed, 9)]), 9);
-        assert_eq!(worst([failed, unknown, killed]), 3);
-        assert_eq!(worst([unknown, JobExit::NotEnded]), 4);
-        assert_eq!(worst([JobExit::NotEnded, JobExit::Trouble]), 5);
+        assert_eq!(worst([failed, unknown, killed]), 125);
+        assert_eq!(worst([unknown, JobExit::NotEnded]), NOT_ENDED);
+        assert_eq!(worst([JobExit::NotEnded, JobExit::Trouble]), TROUBLE);
     }
 }

@@ -157,7 +157,8 @@ impl<'a> SecretBook<'a> {
             return Ok(Some(FoundSecret::new(Origin::Folder { path: path.clone() }, &pairs, Arc::new(source))));
         }
         let mut matching = self.documents.iter().filter(|(_, secret)| {
-            secret.name == name && secret.namespace.as_deref().is_none_or(|its| namespace.is_empty() || its == namespace)
+            secret.name == name
+                && secret.namespace.as_deref().is_none_or(|its| namespace.is_empty() || its == namespace)
         });
         if let Some((file, document)) = matching.next() {
             if matching.next().is_some() {
