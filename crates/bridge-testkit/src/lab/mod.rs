@@ -33,7 +33,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tokio::process::Command;
 use tokio::sync::OnceCell;
@@ -72,6 +72,8 @@ macro_rules! skip {
 pub struct Lab {
     /// `None` leaves the choice to the environment, as for the commands.
     name: Option<String>,
+    /// Whether it is to end with this value.
+    own: AtomicBool,
     kubernetes: OnceCell<Values>,
     slurm: OnceCell<Values>,
     slurm_purge: OnceCell<Values>,
@@ -88,15 +90,18 @@ impl Lab {
         &SHARED
     }
 
-    /// A lab of the test's own, for tests that break things. End it with [`Lab::down`].
+    /// A lab of the test's own, for tests that break things. It ends with [`Lab::down`], or with the value at the latest.
     #[must_use]
     pub fn own(purpose: &str) -> Self {
-        Self::with_name(Some(unique(purpose)))
+        let lab = Self::with_name(Some(unique(purpose)));
+        lab.own.store(true, Ordering::Relaxed);
+        lab
     }
 
     fn with_name(name: Option<String>) -> Self {
         Self {
             name,
+            own: AtomicBool::new(false),
             kubernetes: OnceCell::new(),
             slurm: OnceCell::new(),
             slurm_purge: OnceCell::new(),
@@ -168,7 +173,9 @@ impl Lab {
 
     /// Ends the lab and everything in it.
     pub async fn down(&self) -> Result<(), LabError> {
-        self.must("down", &[]).await.map(drop)
+        self.must("down", &[]).await?;
+        self.own.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     async fn up<'a>(&self, cell: &'a OnceCell<Values>, system: &str) -> Result<&'a Values, LabError> {
@@ -181,6 +188,15 @@ impl Lab {
 
     async fn values(&self) -> Result<Values, LabError> {
         Ok(Values::read(&self.must("env", &["--plain"]).await?))
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // A test that failed halfway.
+        if let (true, Some(name)) = (self.own.load(Ordering::Relaxed), &self.name) {
+            let _ = std::process::Command::new(commands().join("down")).env("BRIDGE_LAB_NAME", name).output();
+        }
     }
 }
 

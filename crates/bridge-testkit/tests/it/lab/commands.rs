@@ -1,6 +1,5 @@
 //! The commands: repair, refusals, two labs at once, and nothing left behind.
 
-use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,34 +12,38 @@ use super::{eventually, http};
 #[tokio::test]
 async fn down_leaves_no_process_mount_cgroup_route_link_or_user() {
     let Some(_) = bridge_testkit::lab!() else { return };
-    let before = Machine::now();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap();
     let lab = Lab::own("clean");
     lab.must("up", &["kubernetes", "slurm", "s3"]).await.unwrap();
     let folder = folder(&lab).await;
     let network = folder.join("netns").metadata().unwrap().ino();
     let namespace = lab.kubernetes().await.unwrap().namespace().await.unwrap();
     let during = Machine::now();
-    assert!(during.mounts.len() > before.mounts.len() && during.links.len() > before.links.len());
     assert!(!processes_in(network).is_empty());
 
+    // A folder with the same number keeps other labs from getting it, and its names, before the end of this test.
+    let number = std::fs::read_to_string(folder.join("number")).unwrap();
+    let held = tempfile::Builder::new().prefix("held").tempdir_in(folder.parent().unwrap()).unwrap();
+    std::fs::write(held.path().join("number"), &number).unwrap();
     lab.down().await.unwrap();
     drop(namespace);
     assert_eq!(processes_in(network), Vec::<String>::new());
     assert!(!folder.exists());
-    // Only what this lab added is looked for: other labs may come and go meanwhile.
+    // Only what is this lab's is looked for: other labs may come and go meanwhile.
     let after = Machine::now();
-    for (what, during, before, after) in [
-        ("mounts", during.mounts, before.mounts, after.mounts),
-        ("links", during.links, before.links, after.links),
-        ("routes", during.routes, before.routes, after.routes),
-        ("cgroups", during.cgroups, before.cgroups, after.cgroups),
+    for (what, during, after) in [
+        ("mounts", during.mounts, after.mounts),
+        ("links", during.links, after.links),
+        ("routes", during.routes, after.routes),
+        ("cgroups", during.cgroups, after.cgroups),
     ] {
-        let mine: BTreeSet<_> = during.difference(&before).filter(|line| belongs(line, &folder)).collect();
-        assert!(!mine.is_empty(), "{what}: nothing of the lab was seen while it was up");
-        let left: Vec<_> = mine.into_iter().filter(|line| after.contains(*line)).collect();
-        assert!(left.is_empty(), "{what} left behind: {left:?}");
+        let mine = |lines: Vec<String>| -> Vec<String> {
+            lines.into_iter().filter(|line| belongs(line, &folder, number.trim())).collect()
+        };
+        assert!(!mine(during).is_empty(), "{what}: nothing of the lab was seen while it was up");
+        assert_eq!(mine(after), Vec::<String>::new(), "{what} left behind");
     }
-    assert_eq!(before.users, after.users);
+    assert_eq!(users, std::fs::read_to_string("/etc/passwd").unwrap());
 }
 
 #[tokio::test]
@@ -213,17 +216,16 @@ async fn folder(lab: &Lab) -> PathBuf {
 
 /// What a lab adds to the machine, as lines of text.
 struct Machine {
-    mounts: BTreeSet<String>,
-    links: BTreeSet<String>,
-    routes: BTreeSet<String>,
-    cgroups: BTreeSet<String>,
-    users: String,
+    mounts: Vec<String>,
+    links: Vec<String>,
+    routes: Vec<String>,
+    cgroups: Vec<String>,
 }
 
 impl Machine {
     fn now() -> Self {
         let lines = |path: &str| std::fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect();
-        let names = |path: &str| -> BTreeSet<String> {
+        let names = |path: &str| -> Vec<String> {
             let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
             entries.map(|entry| entry.path().display().to_string()).collect()
         };
@@ -232,22 +234,25 @@ impl Machine {
             mounts: lines("/proc/self/mountinfo"),
             links: names("/sys/class/net"),
             routes: lines("/proc/net/route"),
+            // Version 1 has a folder for each hierarchy, version 2 has one for all.
             cgroups: hierarchies.iter().flat_map(|path| names(path)).chain(hierarchies.clone()).collect(),
-            users: std::fs::read_to_string("/etc/passwd").unwrap(),
         }
     }
 }
 
-/// Whether a new mount, link, route or cgroup is of a lab, and the mount of this one.
-fn belongs(line: &str, folder: &Path) -> bool {
-    line.contains(&folder.display().to_string()) || line.contains("bridgelab") || line.contains("bridge-lab-")
+/// Whether a mount, link, route or cgroup is of this lab.
+fn belongs(line: &str, folder: &Path, number: &str) -> bool {
+    let name = format!("bridgelab{number}");
+    line.contains(&format!("{}/", folder.display()))
+        || line.ends_with(&format!("/{name}"))
+        || line.starts_with(&format!("{name}\t"))
+        || line.ends_with(&format!("/bridge-lab-{number}"))
 }
 
 /// The command lines of all processes in the network namespace with this inode.
 fn processes_in(network: u64) -> Vec<String> {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    processes
-        .filter(|entry| entry.path().join("ns/net").metadata().is_ok_and(|network_of| network_of.ino() == network))
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.filter(|entry| entry.path().join("ns/net").metadata().is_ok_and(|network_of| network_of.ino() == network))
         .map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default().replace('\0', " "))
         .collect()
 }
