@@ -6,6 +6,7 @@
 pub mod events;
 pub mod foreign;
 pub mod health;
+pub mod install;
 pub mod job;
 pub mod keys;
 pub mod lease;

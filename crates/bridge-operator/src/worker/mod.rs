@@ -40,7 +40,7 @@ use crate::store::{ConfigMapStore, Keeper};
 const BINDING_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a worker that is told to stop waits for the word that its job is to end. A namespace that is being deleted
 /// stops pods first, and only then does the operator learn why.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How long the end of the output is waited for.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -315,8 +315,11 @@ impl<P: Parts> Worker<P> {
                     if leaving.is_some() && self.described.keeper == Keeper::Nobody {
                         break Ok(WorkerEnd::Left);
                     }
-                    let ends = self.stop_asked(&handle).await;
-                    let patience = if ends { self.settings.grace } else { LAST_WORDS };
+                    let patience = match self.stop_asked(&handle).await {
+                        Stopping::Cancel => self.settings.grace,
+                        Stopping::Listen => LAST_WORDS,
+                        Stopping::Leave => break Ok(WorkerEnd::Left),
+                    };
                     leaving = Some(tokio::time::Instant::now() + patience);
                 }
                 () = out_of_time => break Ok(WorkerEnd::Left),
@@ -375,28 +378,40 @@ impl<P: Parts> Worker<P> {
         wishes.kill || wishes.delete
     }
 
-    /// SIGTERM. Returns whether the job is to end within the grace period.
-    async fn stop_asked(&mut self, handle: &DriverHandle) -> bool {
+    /// SIGTERM.
+    async fn stop_asked(&mut self, handle: &DriverHandle) -> Stopping {
         if self.described.keeper == Keeper::Nobody {
             self.parts.say("told to stop: cancelling the job");
             self.described.job.spec.kill = true;
             handle.wish(&self.key, wishes(&self.described.job, false));
-            return true;
+            return Stopping::Cancel;
         }
         let name = names::config_map(&self.key.name);
         let read = tokio::time::timeout(Duration::from_secs(5), self.maps.get_opt(&name)).await;
-        let Ok(Ok(Some(map))) = read else { return false };
-        if map.uid().as_deref() != Some(self.described.map_uid.as_str()) {
-            return false;
-        }
+        let map = match read {
+            Ok(Ok(Some(map))) if map.uid().as_deref() == Some(self.described.map_uid.as_str()) => map,
+            // Deleted by hand, or orphaned on purpose: a successor looks for the job, or nobody shall.
+            Ok(Ok(_)) => return Stopping::Leave,
+            Ok(Err(_)) | Err(_) => return Stopping::Listen,
+        };
         if map.metadata.deletion_timestamp.is_some() {
             self.parts.say("told to stop while the job is being deleted: cancelling it");
             self.described.job.spec.kill = true;
             handle.wish(&self.key, wishes(&self.described.job, true));
-            return true;
+            return Stopping::Cancel;
         }
-        self.hear(handle, &map)
+        if self.hear(handle, &map) { Stopping::Cancel } else { Stopping::Listen }
     }
+}
+
+/// What SIGTERM means for the job.
+enum Stopping {
+    /// It ends, within the grace period.
+    Cancel,
+    /// It goes on, unless word comes at the last moment that it is to end.
+    Listen,
+    /// It goes on.
+    Leave,
 }
 
 fn wishes(job: &BridgeJob, delete: bool) -> Wishes {
