@@ -3,5 +3,6 @@
 
 pub mod http;
 pub mod slurm;
+pub mod storage;
 pub mod local;
 pub mod ray;

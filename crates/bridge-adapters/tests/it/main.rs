@@ -3,4 +3,6 @@
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
 mod local;
+mod ray;
 mod slurm;
+mod storage;

@@ -1,0 +1,240 @@
+//! After a job that moved its data itself: what arrived, compared with what the job tells.
+
+use std::time::Duration;
+
+use bridge_core::plan::ObjectRef;
+use bridge_core::staging::{OutgoingSource, Output, StagingError};
+use futures::StreamExt;
+
+use super::bring::carried;
+use super::error::{Kind, StorageError};
+use super::items::{REPORT_FOLDER, SCRIPT, object};
+use super::manifest::Manifest;
+use super::send::{Sent, digest};
+use super::take::{Errand, entry, told};
+
+/// How long a job that was cancelled may still be sending; Slurm gives it 30 seconds by default.
+const GRACE: Duration = Duration::from_secs(45);
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Up to this size an object is read back and compared, above its size is.
+const READ_BACK: u64 = 64 * 1024 * 1024;
+/// A line for each output, and names are bounded.
+const LARGEST_REPORT: usize = 4 * 1024 * 1024;
+
+/// What a job tells about one output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Told {
+    /// It was sent; the checksum may be unknown.
+    Sent { size: u64, sha256: Option<String> },
+    /// There is no such file.
+    Missing,
+    /// It is in another output already.
+    Merged,
+    /// It is larger than what can be sent.
+    TooLarge(u64),
+    /// The store or the network did not take it.
+    Failed(String),
+}
+
+/// The job's own account.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Report {
+    lines: Vec<(String, Told)>,
+    is_whole: bool,
+}
+
+impl Report {
+    fn read(text: &str) -> Self {
+        let mut report = Self::default();
+        for line in text.lines() {
+            let mut words = line.splitn(4, ' ');
+            let told = match words.next() {
+                Some("end") => {
+                    report.is_whole = true;
+                    continue;
+                }
+                Some("sent") => {
+                    let size = words.next().and_then(|word| word.parse().ok());
+                    let sha256 = words.next().filter(|word| is_sha256(word)).map(str::to_owned);
+                    size.map(|size| Told::Sent { size, sha256 })
+                }
+                Some("missing") => words.nth(1).map(|_| Told::Missing),
+                Some("merged") => words.nth(1).map(|_| Told::Merged),
+                Some("large") => words.next().and_then(|word| word.parse().ok()).map(|size| {
+                    words.next();
+                    Told::TooLarge(size)
+                }),
+                Some("failed") => words.next().map(|why| {
+                    words.next();
+                    Told::Failed(why.chars().take(40).collect())
+                }),
+                _ => None,
+            };
+            if let (Some(told), Some(name)) = (told, words.next()) {
+                report.lines.push((name.to_owned(), told));
+            }
+        }
+        report
+    }
+
+    fn of(&self, name: &str) -> Option<&Told> {
+        self.lines.iter().rev().find(|(own, _)| own == name).map(|(_, told)| told)
+    }
+}
+
+fn is_sha256(word: &str) -> bool {
+    word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+impl Errand<'_> {
+    /// Looks what the job has sent, and adds what only we have.
+    pub(super) async fn collect(&self) -> Result<Vec<Output>, StagingError> {
+        let report_object = object(self.upload, &format!("{REPORT_FOLDER}/{}", self.job.token));
+        let report = self.report(&report_object).await?;
+        let outputs = carried(self.upload);
+        self.meter.expect(outputs.len() + 1, None);
+
+        let mut manifest = self.manifest();
+        let mut reasons = Vec::new();
+        if let Some(text) = self.script().await? {
+            self.store.ensure_bucket(&self.upload.bucket).await?;
+            let script = object(self.upload, SCRIPT);
+            let content = futures::stream::once(async move { Ok(text) }).boxed();
+            let sent = self.store.send(&script, content, self.job.token.as_str(), self.meter).await;
+            manifest.files.push(entry(&script, &sent.map_err(|error| self.not_sent(error))?));
+        }
+        for (name, source) in outputs {
+            let object = object(self.upload, &name);
+            match self.arrived(&object, report.as_ref().and_then(|report| report.of(&name))).await? {
+                Ok(Some(sent)) => manifest.files.push(entry(&object, &sent)),
+                Ok(None) => {}
+                Err(why) => {
+                    let what = match &source {
+                        OutgoingSource::Stdout => "standard output".to_owned(),
+                        OutgoingSource::Stderr => "standard error".to_owned(),
+                        OutgoingSource::File(path) => format!("the file {path:?}"),
+                    };
+                    manifest.missing.push(name);
+                    reasons.push(format!("{what} did not come to \"{object}\": {why}"));
+                }
+            }
+            self.meter.file_done();
+        }
+        self.close(manifest, reasons, report.as_ref(), &report_object).await
+    }
+
+    async fn close(
+        &self,
+        mut manifest: Manifest,
+        mut reasons: Vec<String>,
+        report: Option<&Report>,
+        report_object: &ObjectRef,
+    ) -> Result<Vec<Output>, StagingError> {
+        manifest.complete = true;
+        self.write(&manifest).await?;
+        // Its content is in the manifest now; that it could not be removed harms nobody.
+        self.store.delete(report_object).await.ok();
+        let sent = manifest.outputs(&self.upload.bucket);
+        if reasons.is_empty() {
+            return Ok(sent);
+        }
+        match report {
+            None => reasons.insert(
+                0,
+                "the job reported nothing: it never started, or its nodes cannot reach the store".to_owned(),
+            ),
+            Some(report) if !report.is_whole => {
+                reasons.insert(0, "the job was ended before it had sent everything".to_owned());
+            }
+            Some(_) => {}
+        }
+        Err(StagingError { message: told(&reasons, sent.len()), is_final: true, sent })
+    }
+
+    /// The job's account, whole if it becomes so in time; `None` if it never began one.
+    async fn report(&self, object: &ObjectRef) -> Result<Option<Report>, StagingError> {
+        let give_up = tokio::time::Instant::now() + GRACE;
+        loop {
+            let report = match self.store.text(object, "the report", LARGEST_REPORT).await {
+                Ok(text) => Report::read(&text),
+                Err(error) if matches!(error.kind, Kind::NoObject | Kind::NoBucket) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            if report.is_whole || tokio::time::Instant::now() >= give_up {
+                return Ok(Some(report));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// What is there of one output: sent, left out for a reason of its own, or why not.
+    async fn arrived(
+        &self,
+        object: &ObjectRef,
+        told: Option<&Told>,
+    ) -> Result<Result<Option<Sent>, String>, StagingError> {
+        let (size, known) = match told {
+            Some(Told::Missing) => return Ok(Err("the job did not write it".to_owned())),
+            Some(Told::Merged) => return Ok(Ok(None)),
+            Some(Told::TooLarge(size)) => {
+                return Ok(Err(format!("it has {size} bytes, and a job can send 5 GiB at most; split it")));
+            }
+            Some(Told::Failed(why)) => return Ok(Err(format!("the job could not send it ({why})"))),
+            Some(Told::Sent { size, sha256 }) => (Some(*size), sha256.clone()),
+            None => (None, None),
+        };
+        let head = self.store.head(object).await?;
+        let Some(head) = head.filter(|head| head.token.as_deref() == Some(self.job.token.as_str())) else {
+            return Ok(Err("it is not there".to_owned()));
+        };
+        if size.is_some_and(|size| size != head.size) {
+            return Ok(Err(format!("{} bytes arrived, but the job sent {}", head.size, size.unwrap_or_default())));
+        }
+        let sha256 = match known {
+            Some(known) if head.size > READ_BACK => known,
+            known => {
+                let (_, content) = self.store.get(object).await?;
+                let (_, sha256) = digest(content).await.map_err(|error| StagingError::passing(error.to_string()))?;
+                if known.is_some_and(|known| !known.eq_ignore_ascii_case(&sha256)) {
+                    return Ok(Err("what arrived has another checksum than what the job sent".to_owned()));
+                }
+                sha256
+            }
+        };
+        self.meter.add(head.size);
+        Ok(Ok(Some(Sent { size: head.size, sha256, etag: head.etag, in_one_piece: true })))
+    }
+
+    fn not_sent(&self, error: super::send::SendError) -> StagingError {
+        match error {
+            super::send::SendError::Store(error) => error.into(),
+            super::send::SendError::Source(error) => {
+                StorageError::new(Kind::Passing, format!("the script of {}: {error}", self.plan.key)).into()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read_line_by_line() {
+        let sum = "a".repeat(64);
+        let text = format!(
+            "start\nsent 12 {sum} stdout\nmerged - - stderr\nsent 5 - ä file.txt\nmissing - - gone\n\
+             large 6000000000 - big\nfailed curl-22 - odd name\nnonsense\nsent x y z\nend 3\n"
+        );
+        let report = Report::read(&text);
+        assert!(report.is_whole);
+        assert_eq!(report.of("stdout"), Some(&Told::Sent { size: 12, sha256: Some(sum) }));
+        assert_eq!(report.of("stderr"), Some(&Told::Merged));
+        assert_eq!(report.of("ä file.txt"), Some(&Told::Sent { size: 5, sha256: None }));
+        assert_eq!(report.of("gone"), Some(&Told::Missing));
+        assert_eq!(report.of("big"), Some(&Told::TooLarge(6_000_000_000)));
+        assert_eq!(report.of("odd name"), Some(&Told::Failed("curl-22".to_owned())));
+        assert_eq!(report.of("z"), None);
+        assert!(!Report::read("start\n").is_whole);
+    }
+}

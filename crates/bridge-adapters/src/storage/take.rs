@@ -1,0 +1,351 @@
+//! After a job: its outputs, read through its manager.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bridge_api::schema::MAX_SCRIPT;
+use bridge_core::manager::{
+    ErrorKind, FileEntry, LogCursor, LogStream, Logs, ManagerError, Outcome, ResourceManager, Tracked,
+};
+use bridge_core::plan::{JobPlan, ObjectRef, ScriptSource, UploadPlan};
+use bridge_core::staging::{Output, StagingError, glob};
+use bytes::Bytes;
+use futures::StreamExt;
+
+use super::base_name;
+use super::bring::of_manager;
+use super::client::Store;
+use super::error::Kind;
+use super::items::{MANIFEST, SCRIPT, is_ours, object, standard_outputs};
+use super::manifest::{Entry, LARGEST, Manifest};
+use super::meter::Meter;
+use super::send::{Content, SendError, Sent, digest};
+
+/// The most objects of an earlier try that are looked for.
+const MOST_LISTED: usize = 20_000;
+/// How often an ended job's log is asked for more before it counts as read.
+const LOG_PATIENCE: usize = 20;
+const LOG_PAUSE: Duration = Duration::from_millis(250);
+
+/// All that sending a job's outputs needs.
+pub(super) struct Errand<'a> {
+    pub(super) plan: &'a JobPlan,
+    pub(super) upload: &'a UploadPlan,
+    pub(super) job: &'a Tracked,
+    pub(super) outcome: &'a Outcome,
+    pub(super) manager: &'a dyn ResourceManager,
+    pub(super) store: &'a Store,
+    pub(super) meter: &'a Meter,
+}
+
+/// Something to send.
+struct Item {
+    name: String,
+    source: Source,
+    size: Option<u64>,
+}
+
+enum Source {
+    Text(Bytes),
+    Log(LogStream),
+    File(String),
+}
+
+/// What could not be sent although the store took all else.
+#[derive(Default)]
+struct Trouble {
+    missing: Vec<String>,
+    reasons: Vec<String>,
+    may_pass: bool,
+}
+
+impl Trouble {
+    fn add(&mut self, name: &str, reason: String, may_pass: bool) {
+        self.missing.push(name.to_owned());
+        self.reasons.push(reason);
+        self.may_pass |= may_pass;
+    }
+}
+
+impl Errand<'_> {
+    /// Sends everything that is not there yet.
+    pub(super) async fn take(&self) -> Result<Vec<Output>, StagingError> {
+        let mut trouble = Trouble::default();
+        let items = self.items(&mut trouble).await?;
+        let sizes: Option<Vec<u64>> = items.iter().map(|item| item.size).collect();
+        self.meter.expect(items.len(), sizes.map(|sizes| sizes.iter().sum()));
+
+        self.store.ensure_bucket(&self.upload.bucket).await?;
+        let (there, before) = self.earlier().await?;
+        let mut manifest = self.manifest();
+        for item in items {
+            let object = object(self.upload, &item.name);
+            match self.deliver(&item, &object, &there, &before).await {
+                Ok(Some((sent, is_new))) => {
+                    manifest.files.push(entry(&object, &sent));
+                    self.meter.file_done();
+                    if is_new && !sent.in_one_piece {
+                        // A large object does not carry its checksum, so that a successor learns it from here.
+                        self.write(&manifest).await.map_err(|error| self.so_far(error, &manifest))?;
+                    }
+                }
+                Ok(None) => trouble.add(&item.name, self.not_written(&item, &object), false),
+                Err(Failure::Item { reason, may_pass }) => trouble.add(&item.name, reason, may_pass),
+                Err(Failure::Store(error)) => return Err(self.so_far(error, &manifest)),
+            }
+        }
+        self.finish(manifest, trouble).await
+    }
+
+    pub(super) fn manifest(&self) -> Manifest {
+        Manifest {
+            job: self.plan.key.name.clone(),
+            id: self.job.id.to_string(),
+            token: self.job.token.to_string(),
+            outcome: Some(self.outcome.clone()),
+            ..Manifest::default()
+        }
+    }
+
+    async fn finish(&self, mut manifest: Manifest, trouble: Trouble) -> Result<Vec<Output>, StagingError> {
+        let Trouble { missing, reasons, may_pass } = trouble;
+        manifest.complete = !may_pass;
+        manifest.missing = missing;
+        self.write(&manifest).await.map_err(|error| self.so_far(error, &manifest))?;
+        let sent = manifest.outputs(&self.upload.bucket);
+        if reasons.is_empty() {
+            return Ok(sent);
+        }
+        let message = told(&reasons, sent.len());
+        Err(StagingError { message, is_final: !may_pass, sent })
+    }
+
+    fn so_far(&self, error: StagingError, manifest: &Manifest) -> StagingError {
+        StagingError { sent: manifest.outputs(&self.upload.bucket), ..error }
+    }
+
+    pub(super) async fn write(&self, manifest: &Manifest) -> Result<(), StagingError> {
+        let text = serde_json::to_vec_pretty(manifest)
+            .map_err(|error| StagingError::lasting(format!("manifest.json cannot be written: {error}")))?;
+        self.store.put(&object(self.upload, MANIFEST), Bytes::from(text), &[]).await?;
+        Ok(())
+    }
+
+    /// What an earlier try left.
+    async fn earlier(&self) -> Result<(BTreeMap<String, u64>, Manifest), StagingError> {
+        let folder = ObjectRef { bucket: self.upload.bucket.clone(), key: self.upload.prefix.clone() };
+        let there = self.store.list(&folder, MOST_LISTED).await?;
+        let manifest = object(self.upload, MANIFEST);
+        let before = if there.contains_key(&manifest.key) {
+            // One that cannot be read helps nobody; then all is sent again.
+            let text = self.store.text(&manifest, MANIFEST, LARGEST).await.unwrap_or_default();
+            serde_json::from_str(&text).unwrap_or_default()
+        } else {
+            Manifest::default()
+        };
+        Ok((there, before))
+    }
+
+    /// The script as it was submitted, where it is known.
+    pub(super) async fn script(&self) -> Result<Option<Bytes>, StagingError> {
+        match &self.plan.script {
+            ScriptSource::Inline(text) => Ok(Some(Bytes::from(text.clone()))),
+            ScriptSource::Remote(_) => Ok(None),
+            ScriptSource::Object(object) => match self.store.text(object, SCRIPT, MAX_SCRIPT).await {
+                Ok(text) => Ok(Some(Bytes::from(text))),
+                // It was there when it was needed; that its owner took it away is no fault of the outputs.
+                Err(error) if matches!(error.kind, Kind::NoObject | Kind::NoBucket | Kind::Refused) => Ok(None),
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+
+    async fn items(&self, trouble: &mut Trouble) -> Result<Vec<Item>, StagingError> {
+        let mut items = Vec::new();
+        if let Some(text) = self.script().await? {
+            let size = Some(text.len() as u64);
+            items.push(Item { name: SCRIPT.to_owned(), source: Source::Text(text), size });
+        }
+        if self.manager.logs().is_some() {
+            for (name, stream) in standard_outputs(self.plan.target.manager) {
+                items.push(Item { name: (*name).to_owned(), source: Source::Log(*stream), size: None });
+            }
+        }
+        let mut names: BTreeMap<String, String> = BTreeMap::new();
+        for listed in &self.upload.files {
+            for FileEntry { name, size } in self.matching(listed, trouble).await? {
+                let base = base_name(&name).to_owned();
+                let taken = names.get(&base).filter(|other| **other != name);
+                if is_ours(&base) || taken.is_some() {
+                    let key = object(self.upload, &base);
+                    let other = taken.map_or_else(|| "an object of ours".to_owned(), |other| format!("{other:?}"));
+                    let reason = format!("the file {name:?} was not sent: {other} has the name \"{key}\"; rename one");
+                    trouble.add(&name, reason, false);
+                } else if names.insert(base.clone(), name.clone()).is_none() {
+                    let size = (size != u64::MAX).then_some(size);
+                    items.push(Item { name: base, source: Source::File(name), size });
+                }
+            }
+        }
+        Ok(items)
+    }
+
+    /// The files that an entry of `s3upload.files` names; with [`u64::MAX`] for a size that is not known.
+    async fn matching(&self, listed: &str, trouble: &mut Trouble) -> Result<Vec<FileEntry>, StagingError> {
+        let bucket = &self.upload.bucket;
+        let Some(files) = self.manager.files() else {
+            let kind = self.plan.target.manager;
+            let reason = format!(
+                "the file {listed:?} was not sent to the bucket {bucket:?}: files of a job cannot be read on {kind}; \
+                 let the job send it"
+            );
+            trouble.add(listed, reason, false);
+            return Ok(Vec::new());
+        };
+        let exact = || vec![FileEntry { name: listed.to_owned(), size: u64::MAX }];
+        match files.matching(self.job, listed).await {
+            // Which of the listed files is missing is found when it is opened.
+            Ok(found) if found.is_empty() && !glob::is_pattern(listed) => Ok(exact()),
+            Ok(found) if found.is_empty() => {
+                let reason = format!("no file matches {listed:?}, which was to be sent to the bucket {bucket:?}");
+                trouble.add(listed, reason, false);
+                Ok(found)
+            }
+            Ok(found) => Ok(found),
+            Err(error) if error.kind == ErrorKind::Unsupported && !glob::is_pattern(listed) => Ok(exact()),
+            Err(error) if error.kind.is_final() => {
+                trouble.add(listed, format!("the file {listed:?} was not sent: {error}"), false);
+                Ok(Vec::new())
+            }
+            Err(error) => Err(of_manager(&error)),
+        }
+    }
+
+    fn not_written(&self, item: &Item, object: &ObjectRef) -> String {
+        match &item.source {
+            Source::File(path) => {
+                let kind = self.plan.target.manager;
+                format!("the job wrote no file {path:?}, which was to be sent to \"{object}\" ({kind} knows none)")
+            }
+            _ => format!("there is no {}, which was to be sent to \"{object}\"", item.name),
+        }
+    }
+
+    async fn open(&self, source: &Source) -> Result<Option<Content<'_>>, ManagerError> {
+        match source {
+            Source::Text(text) => {
+                let text = text.clone();
+                Ok(Some(futures::stream::once(async move { Ok(text) }).boxed()))
+            }
+            Source::File(name) => match self.manager.files() {
+                Some(files) => files.get(self.job, name).await,
+                None => Ok(None),
+            },
+            Source::Log(stream) => Ok(self.manager.logs().map(|logs| log(logs, self.job, *stream))),
+        }
+    }
+
+    /// `None`: the job has no such output. `false`: it was there already.
+    async fn deliver(
+        &self,
+        item: &Item,
+        object: &ObjectRef,
+        there: &BTreeMap<String, u64>,
+        before: &Manifest,
+    ) -> Result<Option<(Sent, bool)>, Failure> {
+        if let Some(size) = there.get(&object.key).filter(|size| item.size.is_none_or(|own| own == **size)) {
+            if let Some(sent) = self.sent_before(item, object, *size, before).await? {
+                self.meter.add(sent.size);
+                return Ok(Some((sent, false)));
+            }
+        }
+        let Some(content) = self.open(&item.source).await.map_err(Failure::of_source)? else { return Ok(None) };
+        match self.store.send(object, content, self.job.token.as_str(), self.meter).await {
+            Ok(sent) => Ok(Some((sent, true))),
+            Err(SendError::Source(error)) => {
+                let reason = format!("{} was not sent to \"{object}\": it cannot be read: {error}", item.name);
+                Err(Failure::Item { reason, may_pass: true })
+            }
+            Err(SendError::Store(error)) if error.kind == Kind::Refused => {
+                Err(Failure::Item { reason: error.message, may_pass: false })
+            }
+            Err(SendError::Store(error)) => Err(Failure::Store(error.into())),
+        }
+    }
+
+    /// What an earlier try sent, if it is what would be sent now.
+    async fn sent_before(
+        &self,
+        item: &Item,
+        object: &ObjectRef,
+        size: u64,
+        before: &Manifest,
+    ) -> Result<Option<Sent>, Failure> {
+        let store_error = |error: super::error::StorageError| Failure::Store(error.into());
+        let Some(head) = self.store.head(object).await.map_err(store_error)? else { return Ok(None) };
+        let listed = before.checksum_of(&object.key, head.etag.as_deref()).map(str::to_owned);
+        let in_one_piece = head.sha256.is_some();
+        let Some(known) = head.sha256.or(listed) else { return Ok(None) };
+        let Some(content) = self.open(&item.source).await.map_err(Failure::of_source)? else { return Ok(None) };
+        let Ok((own_size, sha256)) = digest(content).await else { return Ok(None) };
+        let same = own_size == size && size == head.size && sha256 == known;
+        Ok(same.then_some(Sent { size, sha256, etag: head.etag, in_one_piece }))
+    }
+}
+
+/// Why an output was not delivered.
+enum Failure {
+    /// The others may still be.
+    Item { reason: String, may_pass: bool },
+    /// The store is in trouble.
+    Store(StagingError),
+}
+
+impl Failure {
+    fn of_source(error: ManagerError) -> Self {
+        let StagingError { message, is_final, .. } = of_manager(&error);
+        Self::Item { reason: message, may_pass: !is_final }
+    }
+}
+
+pub(super) fn entry(object: &ObjectRef, sent: &Sent) -> Entry {
+    Entry {
+        key: object.key.clone(),
+        size: sent.size,
+        checksum: format!("sha256:{}", sent.sha256),
+        etag: sent.etag.clone(),
+    }
+}
+
+/// The reasons that fit into a message.
+pub(super) fn told(reasons: &[String], sent: usize) -> String {
+    const MOST: usize = 5;
+    let mut text = reasons.iter().take(MOST).cloned().collect::<Vec<_>>().join("; ");
+    if reasons.len() > MOST {
+        text.push_str(&format!("; and {} more", reasons.len() - MOST));
+    }
+    format!("{text}; what else there is was sent ({sent} objects)")
+}
+
+/// An ended job's output as a stream.
+fn log<'a>(logs: &'a dyn Logs, job: &'a Tracked, stream: LogStream) -> Content<'a> {
+    let start = Some((LogCursor::default(), 0));
+    futures::stream::try_unfold(start, move |state| async move {
+        let Some((mut cursor, mut empty)) = state else { return Ok(None) };
+        loop {
+            let chunk = logs.read(job, stream, cursor).await.map_err(std::io::Error::other)?;
+            let is_last = chunk.end || (chunk.data.is_empty() && empty >= LOG_PATIENCE);
+            cursor = chunk.next;
+            if !chunk.data.is_empty() {
+                return Ok(Some((chunk.data, (!is_last).then_some((cursor, 0)))));
+            }
+            if is_last {
+                return Ok(None);
+            }
+            // The job has ended, but its manager may be slow to say that its output has, too.
+            empty += 1;
+            tokio::time::sleep(LOG_PAUSE).await;
+        }
+    })
+    .boxed()
+}
