@@ -151,6 +151,9 @@ fn by_number(errors: &[&ApiError], elapsed: Duration) -> Option<(What, bool)> {
     if errors.iter().any(|error| says_no_such_job(error)) {
         return Some((What::NoSuchJob, true));
     }
+    if errors.iter().any(|error| error.text().contains("Job has already finished")) {
+        return Some((What::AlreadyEnded, true));
+    }
     errors.iter().find_map(|error| {
         let other = |kind| What::Other(kind);
         Some(match error.number()? {

@@ -91,14 +91,27 @@ impl Slurm {
     }
 
     async fn set_hold(&self, operation: &'static str, job: &Tracked, hold: bool) -> Result<HoldAnswer> {
+        let mut body = json!({ "hold": hold });
+        if self.api.version(operation).await.map_err(|error| error.into_error(operation))?.forgets_names() {
+            match self.own_records(operation, job).await?.first() {
+                Some(record) => body["name"] = json!(record.name.0),
+                None => return Ok(HoldAnswer::Gone),
+            }
+        }
         let path = ["job", job.id.as_str()];
-        let body = json!({ "hold": hold });
         let call = Call { method: &Method::POST, body: Some(&body), ..Call::get(operation, &path) };
         match self.api.call(call).await {
             Ok(_) => Ok(HoldAnswer::Done),
             Err(CallError::Trouble(Trouble { what: What::NoSuchJob, .. })) => Ok(HoldAnswer::Gone),
             Err(CallError::Trouble(Trouble { what: What::AlreadyEnded, .. })) if hold => Ok(HoldAnswer::TooLate),
             Err(CallError::Trouble(Trouble { what: What::AlreadyEnded, .. })) => Ok(HoldAnswer::Done),
+            // v0.0.38 calls every change of an array a failure, without saying why.
+            Err(CallError::Trouble(trouble)) if trouble.message.contains("array update") => {
+                let is_held = |record: &JobInfo| matches!(standing(record), Standing::Alive(Phase::Held, _));
+                let records = self.own_records(operation, job).await?;
+                let is_so = !records.is_empty() && records.iter().any(is_held) == hold;
+                if is_so { Ok(HoldAnswer::Done) } else { Err(trouble.into_error(operation)) }
+            }
             Err(error) => Err(error.into_error(operation)),
         }
     }

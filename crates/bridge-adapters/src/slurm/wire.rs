@@ -54,6 +54,12 @@ impl ApiVersion {
         self.0 >= 41
     }
 
+    /// A change of a job that does not repeat its name gives it another one.
+    #[must_use]
+    pub fn forgets_names(self) -> bool {
+        self.0 <= 36
+    }
+
     /// `GET /jobs/state/` may be there; an older server of the same API version lacks it.
     #[must_use]
     pub fn may_have_job_states(self) -> bool {

@@ -174,8 +174,16 @@ fn update(cluster: &Cluster, version: Version, id: u32, body: &[u8]) -> Response
         let number = if version.is_old() { 2084 } else { 2021 };
         return version.failure("update", 500, number, "Job has already finished");
     }
+    let mut is_array = false;
     for id in ids {
         let Some(job) = state.jobs.get_mut(&id) else { continue };
+        is_array |= job.array.is_some();
+        // The trap of v0.0.36: what is not named is named anew.
+        match changes.get("name").and_then(Value::as_str) {
+            Some(name) => name.clone_into(&mut job.name),
+            None if version.0 <= 36 => "openapi".clone_into(&mut job.name),
+            None => {}
+        }
         if let Some(hold) = changes.get("hold").and_then(Value::as_bool) {
             // Of a job that runs it is taken without a word and without an effect.
             job.held = if is_waiting(job) { hold } else { job.held };
@@ -189,7 +197,13 @@ fn update(cluster: &Cluster, version: Version, id: u32, body: &[u8]) -> Response
     }
     drop(state);
     cluster.changed.notify_one();
-    answer(200, version.template().part("update"))
+    let mut body = version.template().part("update");
+    if is_array && (37..=38).contains(&version.0) {
+        // The trap of v0.0.38: it was done, and is called a failure.
+        body["errors"] =
+            json!([{"description": "job array update from [localhost]:1 failed", "source": "_parse_job_list"}]);
+    }
+    answer(200, body)
 }
 
 fn delete(cluster: &Cluster, version: Version, id: u32, query: &str) -> Response {

@@ -259,6 +259,17 @@ async fn arguments_variables_and_limits_reach_the_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_name_stays_the_users() {
+    for version in [36, 38, 45] {
+        let cluster = Cluster::of_version(version).await;
+        let job = cluster.submission("true", json!({"slurmJobName": "mine", "OutputFileName": "%x.txt"}));
+        let job = cluster.start(&job).await;
+        cluster.ended(&job).await;
+        assert!(cluster.folder.join("mine.txt").exists(), "v0.0.{version}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_script_on_the_cluster_is_run_through_its_own_interpreter() {
     use std::os::unix::fs::PermissionsExt;
     let cluster = Cluster::of_version(42).await;

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod conformance;
+mod lab;
 mod shapes;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,221 @@
+//! The adapter against a real Slurm.
+
+use bridge_core::credentials::CredentialError;
+use bridge_core::manager::{ErrorKind, Found, Phase, SubmitError, Verdict};
+use bridge_testkit::lab;
+use jiff::Timestamp;
+use secrecy::ExposeSecret;
+
+use super::*;
+
+/// A real cluster, a user of the test's own, and an adapter for both.
+struct RealCluster {
+    slurm: lab::Slurm,
+    manager: Slurm,
+    name: String,
+    token: String,
+}
+
+impl RealCluster {
+    async fn new(slurm: lab::Slurm, version: Option<u16>) -> Self {
+        let token = slurm.token(600).await.unwrap().expose_secret().to_owned();
+        let url = slurm.url.as_str().trim_end_matches('/').to_owned();
+        let url = version.map_or_else(|| url.clone(), |version| format!("{url}/slurm/v0.0.{version}"));
+        let manager = adapter(&url, &slurm.home, credentials(&slurm.user, &token));
+        let name = version.map_or_else(|| "real slurm".to_owned(), |version| format!("real slurm v0.0.{version}"));
+        Self { slurm, manager, name, token }
+    }
+
+    fn submission(&self, script: &str, properties: Value) -> Submission {
+        let mut submission = submission(script, properties);
+        let folder = json!(self.slurm.home.display().to_string());
+        submission.properties.entry("currentWorkingDir".to_owned()).or_insert(folder);
+        submission
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.slurm.home.join(name)).unwrap()
+    }
+}
+
+#[async_trait]
+impl Subject for RealCluster {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn manager(&self) -> &dyn ResourceManager {
+        &self.manager
+    }
+
+    fn submission(&self, sample: &Sample, token: &SubmitToken) -> Option<Submission> {
+        sample_submission(sample, token, &self.slurm.home)
+    }
+
+    fn max_wait(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+
+    fn look_again_after(&self) -> Duration {
+        Duration::from_millis(200)
+    }
+
+    fn separates_stderr(&self) -> bool {
+        true
+    }
+
+    async fn add_twin(&self, token: &SubmitToken) -> Option<RemoteId> {
+        let twin = sample_submission(&Sample::Succeeds, token, &self.slurm.home)?;
+        Some(self.manager.submit(&twin).await.ok()?.id)
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        vec![self.token.clone()]
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_slurm_conforms() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let cluster = RealCluster::new(lab.slurm().await.unwrap(), None).await;
+    bridge_testkit::conformance::check(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_slurm_conforms_in_its_oldest_version() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let cluster = RealCluster::new(lab.slurm().await.unwrap(), Some(36)).await;
+    bridge_testkit::conformance::check(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn real_jobs_get_their_arguments_variables_and_directives() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    for version in [36, 37, 38] {
+        let cluster = RealCluster::new(lab.slurm().await.unwrap(), Some(version)).await;
+        let mut job = cluster.submission(
+            "#SBATCH --job-name=directive -o all-%x.txt\necho \"$COLOUR $# $1 $2 $SLURM_JOB_NAME $SLURM_JOB_PARTITION\"",
+            json!({"environment": ["COLOUR=blue"], "Queue": "long", "NodesNumber": "1", "Tasks": "1", "cpus-per-task": 1,
+                   "time": "0:10:00", "memory": "10M", "comment": "mine", "nice": 1}),
+        );
+        job.parameters = r#"["--steps", "1 0"]"#.to_owned();
+        let submitted = cluster.manager.submit(&job).await.unwrap();
+        let job = tracked(&submitted.id, &job.token);
+        assert!(matches!(look(&cluster.manager, &job).await, Sighting::Alive(Phase::Held, _)));
+        let shown = cluster.slurm.exec(&["scontrol", "show", "job", job.id.as_str()]).await.unwrap();
+        assert!(shown.contains(&format!("Comment={} mine", job.token)), "{shown}");
+        Hold::release(&cluster.manager, &job).await.unwrap();
+        let (outcome, facts) = ended(&cluster.manager, &job).await;
+        assert_eq!((outcome.verdict, outcome.exit_code), (Verdict::Succeeded, Some(0)), "v0.0.{version}");
+        assert_eq!(cluster.read("all-directive.txt"), "blue 2 --steps 1 0 directive long\n", "v0.0.{version}");
+        assert_eq!(facts.stdout.unwrap(), cluster.slurm.home.join("all-directive.txt").display().to_string());
+        assert_eq!((facts.queue.as_deref(), facts.node.is_some()), (Some("long"), true));
+        assert!(facts.started.unwrap() <= facts.ended.unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn real_slurm_takes_every_property_that_is_sent() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let cluster = RealCluster::new(lab.slurm().await.unwrap(), Some(38)).await;
+    for properties in [
+        json!({"nodes": "1-1", "tasks": 1, "cpus_per_task": 1, "memory_per_cpu": 10, "tasks_per_node": 1}),
+        json!({"exclusive": true, "requeue": false, "mail_type": "END,FAIL", "mail_user": "a@b"}),
+        json!({"exclusive": "user", "signal": "USR1@60", "open_mode": "append", "time": "UNLIMITED"}),
+        json!({"oversubscribe": true, "no_kill": true, "wait_all_nodes": true, "deadline": "now+2days"}),
+        json!({"begin": "2035-01-01T00:00:00Z", "time_minimum": 1, "time": 5, "wckey": "w", "distribution": "block"}),
+        json!({"array": "0-2%1", "dependency": "afterany:1", "kill-on-invalid-dep": true, "spread_job": true}),
+        json!({"threads_per_core": 1, "sockets_per_node": 1, "use-min-nodes": true, "standard_input": "/dev/null"}),
+        json!({"account": "lab", "delay_boot": 1, "cpu_frequency": "low", "mcs_label": "x", "burst_buffer": "x"}),
+    ] {
+        let job = cluster.submission("true", properties.clone());
+        let submitted = cluster.manager.submit(&job).await;
+        let id = submitted.unwrap_or_else(|error| panic!("{properties}: {error:?}")).id;
+        cluster.manager.cancel(&tracked(&id, &job.token)).await.unwrap();
+    }
+    for (properties, word) in [
+        (json!({"Queue": "nosuch"}), "partition"),
+        (json!({"reservation": "nosuch"}), "reservation"),
+        (json!({"constraint": "nosuch"}), "feature"),
+        (json!({"licenses": "nosuch"}), "license"),
+    ] {
+        let job = cluster.submission("true", properties.clone());
+        let Err(SubmitError::NotSubmitted(error)) = cluster.manager.submit(&job).await else { panic!("{properties}") };
+        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
+        assert!(error.message.contains(word), "{error}");
+        assert_eq!(cluster.manager.find(&job.token, Timestamp::UNIX_EPOCH).await.unwrap(), Found::Absent);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_array_is_one_job() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let cluster = RealCluster::new(lab.slurm().await.unwrap(), None).await;
+    let job = cluster.submission("exit $SLURM_ARRAY_TASK_ID", json!({"array": "0-3%2", "OutputFileName": "%A_%a.out"}));
+    let job = start(&cluster.manager, &job).await;
+    let (outcome, facts) = ended(&cluster.manager, &job).await;
+    assert_eq!((outcome.verdict, outcome.exit_code), (Verdict::Failed, Some(1)), "{}", outcome.message);
+    assert!(outcome.message.starts_with("4 of 4 tasks done, 3 failed; task 1: FAILED"), "{}", outcome.message);
+    assert!(facts.stdout.unwrap().ends_with(&format!("{}_%a.out", job.id)));
+    assert_eq!(
+        cluster.manager.find(&job.token, Timestamp::UNIX_EPOCH).await.unwrap(),
+        Found::Jobs(vec![job.id.clone()])
+    );
+
+    let endless = start(&cluster.manager, &cluster.submission("sleep 600", json!({"array": "1-3"}))).await;
+    until(&cluster.manager, &endless, |seen| matches!(seen, Sighting::Alive(Phase::Running, _)).then_some(())).await;
+    cluster.manager.cancel(&endless).await.unwrap();
+    assert_eq!(ended(&cluster.manager, &endless).await.0.verdict, Verdict::Cancelled);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_the_real_slurm_has_purged_is_found_in_its_accounting() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let cluster = RealCluster::new(lab.slurm_purge().await.unwrap(), None).await;
+    let job = start(&cluster.manager, &cluster.submission("exit 3", json!({}))).await;
+    let (first, _) = ended(&cluster.manager, &job).await;
+    assert_eq!(first.exit_code, Some(3));
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    let outcome = loop {
+        let (outcome, _) = ended(&cluster.manager, &job).await;
+        if outcome.message.ends_with("(from accounting)") {
+            break outcome;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "it is not purged");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    };
+    // The accounting of 22.05 reports exit code 0 for any failure.
+    assert_eq!((outcome.verdict, outcome.exit_code), (Verdict::Failed, None), "{}", outcome.message);
+    let unknown = tracked(&RemoteId::new("999999"), &fresh_token());
+    assert_eq!(look(&cluster.manager, &unknown).await, Sighting::Gone);
+}
+
+/// Tokens that live shortly, each read a new one.
+#[derive(Debug)]
+struct ShortLived(lab::Slurm);
+
+#[async_trait]
+impl CredentialSource for ShortLived {
+    async fn read(&self) -> Result<Credentials, CredentialError> {
+        let token = self.0.token(2).await.map_err(|error| CredentialError(error.to_string()))?;
+        let pairs = [("username", self.0.user.as_str()), ("password", token.expose_secret())];
+        Ok(Credentials::from_pairs(pairs.map(|(key, value)| (key.to_owned(), value.to_owned()))))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_job_outlives_its_token() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let slurm = lab.slurm().await.unwrap();
+    let url = slurm.url.to_string();
+    let home = slurm.home.clone();
+    let expired = slurm.token(1).await.unwrap().expose_secret().to_owned();
+    let stale = adapter(&url, &home, credentials(&slurm.user, &expired));
+    let manager = adapter(&url, &home, Arc::new(ShortLived(slurm)));
+    let job = submission("sleep 6", json!({"currentWorkingDir": home.display().to_string()}));
+    let job = start(&manager, &job).await;
+    assert_eq!(ended(&manager, &job).await.0.verdict, Verdict::Succeeded, "through at least three tokens");
+    let error = stale.poll(std::slice::from_ref(&job)).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Credential, "{error}");
+    assert!(!format!("{error:?}").contains(&expired));
+}
