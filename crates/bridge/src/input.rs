@@ -90,7 +90,7 @@ fn twice(jobs: &[JobDocument]) -> Vec<Problem> {
     for document in jobs {
         let metadata = &document.job.metadata;
         let key = (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default());
-        if let Some(other) = first.insert(key.clone(), document) {
+        if let Some(other) = first.insert(key.clone(), document).filter(|other| other.file != document.file) {
             let line = other.places.at("metadata.name").map(|mark| format!(":{}", mark.line)).unwrap_or_default();
             problems.push(Problem {
                 file: document.file.clone(),

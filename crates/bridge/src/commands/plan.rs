@@ -7,7 +7,7 @@ use bridge_core::manager::Preview;
 use serde_json::{Value, json};
 
 use super::crd::print;
-use super::prepare::{Prepared, prepare};
+use super::prepare::{Prepared, prepare, refused};
 use crate::cli::{Format, PlanArguments};
 use crate::failure::Failure;
 use crate::input;
@@ -28,7 +28,7 @@ pub fn run(arguments: &PlanArguments, state_dir: Option<&Path>) -> Result<u8, Fa
         }
         match job.manager.preview(&job.submission()) {
             Ok(preview) => previews.push(preview),
-            Err(error) => problems.push(job.problem(&bridge_core::plan::PlanError::new("spec", error.message))),
+            Err(error) => problems.push(job.problem(&refused(error))),
         }
     }
     if !problems.is_empty() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bridge_api::reader::{JobDocument, Problem};
 use bridge_core::credentials::CredentialSource;
 use bridge_core::ids::SubmitToken;
-use bridge_core::manager::ResourceManager;
+use bridge_core::manager::{ManagerError, ResourceManager};
 use bridge_core::plan::{
     ImageRules, JobPlan, PlanError, Resolved, Script, ScriptSource, Submission, TextSource, plan, secrets_of,
 };
@@ -76,10 +76,25 @@ impl Prepared {
         let whole = bridge_core::staging::submission_without_objects(&self.plan, &SubmitToken::derive(STAND_IN, 1));
         let Some(submission) = whole else { return Ok(()) };
         match self.manager.preview(&submission) {
-            Err(error) if error.kind.is_final() => Err(PlanError::new("spec", error.message)),
+            Err(error) if error.kind.is_final() => Err(refused(error)),
             _ => Ok(()),
         }
     }
+}
+
+/// A manager's refusal, at the field that it is about.
+#[must_use]
+pub fn refused(error: ManagerError) -> PlanError {
+    // Managers begin with the field's name, as people know it.
+    let field = error.message.split(|c: char| c.is_whitespace() || c == ':').next().unwrap_or_default();
+    let path = match field.split(['.', '[']).next().unwrap_or_default() {
+        "jobscript" | "jobScript" | "jobparameters" | "scriptmetadata" | "additionaldata" | "scriptlocation" => {
+            format!("spec.jobdata.{field}")
+        }
+        "jobproperties" | "resourceURL" | "resourcesecret" | "s3upload" | "s3storage" => format!("spec.{field}"),
+        _ => "spec".to_owned(),
+    };
+    PlanError::new(path, error.message)
 }
 
 /// Plans every job of the files and finds its Secrets and its manager.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use bridge_api::reader::Problem;
 use bridge_core::clock::{Clock as _, SystemClock};
 use bridge_core::plan::rules_for;
 use bridge_core::record::JobRecord;
@@ -91,6 +92,16 @@ type Ended = Vec<(JobFile, JobRecord)>;
 
 /// Takes all jobs for this process, or none: whatever is wrong with one of them, nothing is run.
 fn admit(state: &StateFolder, prepared: Vec<Prepared>, again: bool) -> Result<(Vec<Driven>, Ended), Failure> {
+    let there = state.check()?;
+    let mut problems = Vec::new();
+    for job in &prepared {
+        // Before anything is made: a job that was never run, and never could be, leaves no trace.
+        let is_new = !there || state.job(&job.plan.key).remembered()?.is_none();
+        problems.extend(faults(job, is_new || again));
+    }
+    if !problems.is_empty() {
+        return Err(Failure::problems(&problems));
+    }
     state.prepare()?;
     let mut taken = Vec::new();
     for job in prepared {
@@ -98,14 +109,6 @@ fn admit(state: &StateFolder, prepared: Vec<Prepared>, again: bool) -> Result<(V
         let lock = lock(&folder)?;
         let admission = decide(&folder, &job, again)?;
         taken.push((job, folder, lock, admission));
-    }
-    for (job, _, _, admission) in &taken {
-        if !matches!(admission, Admission::Over(..)) {
-            job.staging.as_ref().map_err(|error| Failure::problems(&[job.problem(error)]))?;
-        }
-        if matches!(admission, Admission::Begin) {
-            job.check_submission().map_err(|error| Failure::problems(&[job.problem(&error)]))?;
-        }
     }
     let mut driven = Vec::new();
     let mut ended = Vec::new();
@@ -123,6 +126,13 @@ fn admit(state: &StateFolder, prepared: Vec<Prepared>, again: bool) -> Result<(V
         }
     }
     Ok((driven, ended))
+}
+
+/// What keeps a job from being run here.
+fn faults(job: &Prepared, begins: bool) -> Vec<Problem> {
+    let staging = job.staging.as_ref().err().cloned();
+    let refused = if begins { job.check_submission().err() } else { None };
+    staging.iter().chain(&refused).map(|error| job.problem(error)).collect()
 }
 
 fn drivable(job: Prepared, folder: JobFolder, lock: Lock, file: JobFile) -> Option<Driven> {
