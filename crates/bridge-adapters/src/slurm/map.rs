@@ -7,6 +7,7 @@ use bridge_core::manager::{Facts, Outcome, Phase, Sighting, Verdict};
 use jiff::Timestamp;
 
 use super::output;
+use super::carrier;
 use super::wire::{JobInfo, Number};
 
 /// The longest text of Slurm that is handed on.
@@ -108,7 +109,12 @@ fn outcome(job: &JobInfo, word: &str, verdict: Verdict, reason: Option<&str>) ->
         parts.push("exit code unknown".to_owned());
     }
     parts.extend(job.state_description.get().map(bounded));
-    Outcome { verdict, exit_code, signal, reason: word.to_owned(), message: parts.join(", ") }
+    let mut reason = word;
+    if let Some((word, sentence)) = carrier::meaning(&job.comment.0, exit_code).filter(|_| verdict == Verdict::Failed) {
+        reason = word;
+        parts.push(sentence.to_owned());
+    }
+    Outcome { verdict, exit_code, signal, reason: reason.to_owned(), message: parts.join(", ") }
 }
 
 /// What a record tells beside its state.

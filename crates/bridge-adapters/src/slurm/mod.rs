@@ -3,6 +3,7 @@
 mod arguments;
 #[cfg(test)]
 mod captures;
+mod carrier;
 mod classify;
 mod client;
 mod config;
@@ -19,6 +20,7 @@ mod sbatch;
 mod script;
 mod values;
 mod wire;
+mod wrapper;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +30,7 @@ use bridge_core::clock::Clock;
 use bridge_core::credentials::CredentialSource;
 use bridge_core::ids::{RemoteId, SubmitToken};
 use bridge_core::manager::{
-    ErrorKind, Found, Guarantee, Hold, HoldAnswer, Limits, LoadProbe, Logs, ManagerError, Phase, Preview,
+    Carrier, ErrorKind, Found, Guarantee, Hold, HoldAnswer, Limits, LoadProbe, Logs, ManagerError, Phase, Preview,
     ResourceManager, Result, Sighting, SubmitError, Submitted, Tracked,
 };
 use bridge_core::plan::Submission;
@@ -201,6 +203,10 @@ impl ResourceManager for Slurm {
     }
 
     fn logs(&self) -> Option<&dyn Logs> {
+        Some(self)
+    }
+
+    fn carrier(&self) -> Option<&dyn Carrier> {
         Some(self)
     }
 

@@ -167,11 +167,14 @@ impl Slurm {
         if is_group && matches!(found, Sighting::Ended(..)) {
             // Tasks that ended long before the last one may be forgotten by slurmctld; accounting has them all.
             if let Ok(Some(accounted)) = self.api.accounted(OPERATION, id).await {
+                // Accounting lags behind and may still show a task as the array it was split from.
                 let shown: HashSet<Option<i64>> = own.iter().map(|record| record.array_task_id.0).collect();
+                let ids: HashSet<Option<i64>> = own.iter().map(|record| record.job_id.0).collect();
                 own.extend(accounted.into_iter().filter(|record| {
                     record.root() == Some(id)
                         && submitted_together(record, submitted)
                         && !shown.contains(&record.array_task_id.0)
+                        && !ids.contains(&record.job_id.0)
                 }));
                 found = sighting(&own, &mut tasks)?;
             }

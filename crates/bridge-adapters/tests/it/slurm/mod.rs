@@ -1,6 +1,7 @@
 //! Slurm against its emulator in every API version, and against a real one in the lab.
 
 mod behaviour;
+mod chaos;
 mod conformance;
 mod lab;
 mod shapes;

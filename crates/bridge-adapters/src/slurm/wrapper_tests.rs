@@ -1,0 +1,48 @@
+use bridge_core::staging::{Cargo, Incoming, Outgoing, OutgoingSource, SignedUrl};
+use jiff::Timestamp;
+
+use super::*;
+
+fn cargo() -> Cargo {
+    let file = |name: &str| Outgoing {
+        name: name.to_owned(),
+        source: OutgoingSource::File(name.to_owned()),
+        url: SignedUrl::new("http://store/@SCRIPT@?sig=1"),
+    };
+    Cargo {
+        inputs: vec![Incoming { name: "it's @OUTPUTS@".to_owned(), url: SignedUrl::new("http://store/in"), size: 3 }],
+        outputs: vec![file("-n $(id)"), file("/abs/ä")],
+        report: Some(SignedUrl::new("http://store/report")),
+        mark: ("x-amz-meta-bridge-token".to_owned(), "bridge-1-1".to_owned()),
+        expires: Timestamp::from_second(4_000_000_000).unwrap(),
+        authorities: None,
+    }
+}
+
+#[test]
+fn directives_stay_where_they_were_and_names_are_only_names() {
+    let script = "#!/usr/bin/python3\n#SBATCH -n 2\n\n# remark\nprint('@INPUTS@')\n#SBATCH --late=1\n";
+    let text = wrap(script, &cargo());
+    assert!(text.starts_with("#!/bin/sh\n#SBATCH -n 2\n\n# remark\n\n# This job"), "{text}");
+    assert!(!text.contains("print(") && !text.contains("--late"), "the script is encoded");
+    assert!(text.contains("bridge_input './it'\\''s @OUTPUTS@' 3 'http://store/in'\n"), "{text}");
+    assert!(text.contains("bridge_send '-n $(id)' './-n $(id)' 'http://store/@SCRIPT@?sig=1'\n"), "{text}");
+    assert!(text.contains("bridge_send '/abs/ä' '/abs/ä' "), "{text}");
+    assert!(text.contains("--header 'x-amz-meta-bridge-token: bridge-1-1'"), "{text}");
+    assert!(text.contains("bridge_expires=4000000000\n"), "{text}");
+    for shell in ["dash", "bash", "sh"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("script");
+        std::fs::write(&path, &text).unwrap();
+        let Ok(checked) = std::process::Command::new(shell).arg("-n").arg(&path).output() else { continue };
+        assert!(checked.status.success(), "{shell}: {}", String::from_utf8_lossy(&checked.stderr));
+    }
+}
+
+#[test]
+fn each_code_of_the_wrapper_has_a_meaning() {
+    for code in [EXPIRED, NO_CLIENT, NO_INPUT, NO_PLACE] {
+        assert!(meaning(code).is_some_and(|(word, _)| word.starts_with("StageIn")), "{code}");
+    }
+    assert_eq!(meaning(1), None);
+}
