@@ -6,9 +6,8 @@ use bridge_core::ids::SubmitToken;
 use bridge_core::manager::{Facts, Outcome, Phase, Sighting, Verdict};
 use jiff::Timestamp;
 
-use super::output;
-use super::carrier;
 use super::wire::{JobInfo, Number};
+use super::{carrier, output};
 
 /// The longest text of Slurm that is handed on.
 const LONGEST: usize = 256;

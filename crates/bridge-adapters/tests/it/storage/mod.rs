@@ -1,6 +1,7 @@
 //! Data in and out, against an S3 server in this process that checks signatures.
 
 mod bring;
+mod carry;
 mod desk;
 mod take;
 
