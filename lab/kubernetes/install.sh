@@ -60,6 +60,7 @@ kubernetes_build() {
 kubernetes_images() {
   local work key
   key=$(cat "$LAB_SRC/kubernetes/pause.c" "$LAB_SRC/lib/image.sh" | sha256sum)
+  key=${key%% *}
   [[ -f $LAB_CACHE/images/.$key ]] && return
   work=$(mktemp -d)
   mkdir -p "$work/pause" "$work/busybox"/{bin,etc,tmp,root,proc,sys,dev}
