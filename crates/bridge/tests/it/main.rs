@@ -1,0 +1,8 @@
+//! The command line, through the real program wherever a process matters.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod bad_input;
+mod life;
+mod secrets;
+mod support;
+mod words;
