@@ -35,7 +35,7 @@ require_machine() {
 # require_packages PACKAGE...: installs from Debian what is not there yet
 require_packages() {
   local wanted=() package
-  for package in "$@"; do
+  for package in $(printf '%s\n' "$@" | sort -u); do
     [[ $(dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2>/dev/null) == ii* ]] || wanted+=("$package")
   done
   ((${#wanted[@]})) || return 0
