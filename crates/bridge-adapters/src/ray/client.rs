@@ -12,10 +12,12 @@ use serde::de::DeserializeOwned;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use url::Url;
 
+use super::MANAGER;
 use super::config::Config;
 use super::package::Package;
-use super::wire::{ClusterStatus, JobDetails, Listed, StopAnswer, SubmitRequest, TimeZone, Version, read_list, shorten};
-use super::MANAGER;
+use super::wire::{
+    ClusterStatus, JobDetails, Listed, StopAnswer, SubmitRequest, TimeZone, Version, read_list, shorten,
+};
 use crate::http::{Answer, Auth, Client, HttpError, MissingKey, Options, Rejection, Request, StreamedAnswer, Upgrade};
 
 /// A package up to this size is sent in one piece, which may be sent again after a break.

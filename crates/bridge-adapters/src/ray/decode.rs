@@ -175,7 +175,11 @@ mod tests {
             }
             out
         });
-        for body in [format!("{{\"logs\": \"{ascii}\"}}"), serde_json::json!({"logs": text}).to_string(), format!(" {{ \"logs\" : \"{ascii}\" }}\n")] {
+        for body in [
+            format!("{{\"logs\": \"{ascii}\"}}"),
+            serde_json::json!({"logs": text}).to_string(),
+            format!(" {{ \"logs\" : \"{ascii}\" }}\n"),
+        ] {
             for size in [1, 2, 3, 7, 1000] {
                 let pieces: Vec<&[u8]> = body.as_bytes().chunks(size).collect();
                 assert_eq!(decode(&pieces).unwrap(), (text.to_owned(), true), "{body} in pieces of {size}");
@@ -185,13 +189,24 @@ mod tests {
 
     #[test]
     fn halves_of_characters_do_not_stop_the_log() {
-        assert_eq!(decode(&[br#"{"logs": "a\ud83dz\ude00\ud83d\ud83d\ude00"}"#]).unwrap().0, "a\u{fffd}z\u{fffd}\u{fffd}😀");
+        assert_eq!(
+            decode(&[br#"{"logs": "a\ud83dz\ude00\ud83d\ud83d\ude00"}"#]).unwrap().0,
+            "a\u{fffd}z\u{fffd}\u{fffd}😀"
+        );
         assert_eq!(decode(&[br#"{"logs": "\ud83d\n\ud83d"}"#]).unwrap().0, "\u{fffd}\n\u{fffd}");
     }
 
     #[test]
     fn what_is_no_log_is_told_from_one_that_broke_off() {
-        for body in ["[]", "{}", "{\"log\": \"\"}", "{\"logs\": null}", "{\"logs\": \"\\x\"}", "{\"logs\": \"\\u00zz\"}", "{\"logs\": \"\"}x"] {
+        for body in [
+            "[]",
+            "{}",
+            "{\"log\": \"\"}",
+            "{\"logs\": null}",
+            "{\"logs\": \"\\x\"}",
+            "{\"logs\": \"\\u00zz\"}",
+            "{\"logs\": \"\"}x",
+        ] {
             assert_eq!(decode(&[body.as_bytes()]), Err(NotALog), "{body}");
         }
         for body in ["", "{\"lo", "{\"logs\"", "{\"logs\": \"abc", "{\"logs\": \"abc\\", "{\"logs\": \"abc\\u00"] {

@@ -81,7 +81,11 @@ fn value_text(value: &Value) -> Result<String, String> {
 /// One word of a POSIX shell.
 pub(super) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+,@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 #[cfg(test)]
@@ -95,9 +99,15 @@ mod tests {
             ("{}", "python script.py"),
             (r#"{"iterations": 15}"#, "python script.py --kwargs iterations=15"),
             (r#"{"iterations": "15", "name": "x"}"#, "python script.py --kwargs iterations=15 name=x"),
-            (r#"{"a": "two words", "b": true, "c": null, "d": 1.50}"#, "python script.py --kwargs 'a=two words' b=true c=null d=1.5"),
+            (
+                r#"{"a": "two words", "b": true, "c": null, "d": 1.50}"#,
+                "python script.py --kwargs 'a=two words' b=true c=null d=1.5",
+            ),
             (r#"{"a": {"b": [1, "x"]}}"#, r#"python script.py --kwargs 'a={"b":[1,"x"]}'"#),
-            (r#"{"a": "$(rm -rf /); `id` && 'q' \"d\" \\ !h #c ~ * ?"}"#, r#"python script.py --kwargs 'a=$(rm -rf /); `id` && '\''q'\'' "d" \ !h #c ~ * ?'"#),
+            (
+                r#"{"a": "$(rm -rf /); `id` && 'q' \"d\" \\ !h #c ~ * ?"}"#,
+                r#"python script.py --kwargs 'a=$(rm -rf /); `id` && '\''q'\'' "d" \ !h #c ~ * ?'"#,
+            ),
             ("{\"a\": \"line\\nbreak\"}", "python script.py --kwargs 'a=line\nbreak'"),
             (r#"{"ä": "ö"}"#, "python script.py --kwargs 'ä=ö'"),
             (r#"{"-x": "-y"}"#, "python script.py --kwargs -x=-y"),
@@ -112,7 +122,29 @@ mod tests {
     /// The shell itself is asked what it makes of the words.
     #[test]
     fn a_shell_gives_every_word_back() {
-        let words = ["", " ", "'", "''", "\\", "\"$HOME\"", "`id`", "$(id)", "a\nb", "*", "~", "!x", "-n", "ä=ö", "#", ";", "&", "|", "\t", "=", "%s\\n"];
+        let words = [
+            "",
+            " ",
+            "'",
+            "''",
+            "\\",
+            "\"$HOME\"",
+            "`id`",
+            "$(id)",
+            "a\nb",
+            "*",
+            "~",
+            "!x",
+            "-n",
+            "ä=ö",
+            "#",
+            ";",
+            "&",
+            "|",
+            "\t",
+            "=",
+            "%s\\n",
+        ];
         let line: Vec<String> = words.iter().map(|word| quoted(word)).collect();
         let output = std::process::Command::new("/bin/sh")
             .args(["-c", &format!("for word in {}; do printf '%s\\001' \"$word\"; done", line.join(" "))])

@@ -38,7 +38,8 @@ pub(super) fn runtime_env(metadata: &str, packaged: bool) -> Result<Map<String, 
         return Ok(Map::new());
     }
     let hint = r#"write a JSON object, such as {"pip": {"numpy": "2.1.0"}, "env": {"LEVEL": "3"}}"#;
-    let given: Value = serde_json::from_str(metadata).map_err(|error| format!("scriptmetadata is no JSON: {error}; {hint}"))?;
+    let given: Value =
+        serde_json::from_str(metadata).map_err(|error| format!("scriptmetadata is no JSON: {error}; {hint}"))?;
     let Value::Object(given) = given else { return Err(format!("scriptmetadata is no JSON object; {hint}")) };
     let mut environment = Map::new();
     let mut variables = Map::new();
@@ -73,7 +74,9 @@ fn add_variables(variables: &mut Map<String, Value>, key: &str, value: &Value) -
             other => return Err(format!("scriptmetadata.{key}.{name} is {other}; write a text")),
         };
         if name.is_empty() || name.contains(['=', '\0']) || text.contains('\0') {
-            return Err(format!("scriptmetadata.{key} has the variable {name:?}, which no process can have; rename it"));
+            return Err(format!(
+                "scriptmetadata.{key} has the variable {name:?}, which no process can have; rename it"
+            ));
         }
         let value = Value::String(text);
         if variables.get(name).is_some_and(|other| *other != value) {
@@ -122,7 +125,9 @@ fn unknown_key(name: &str) -> String {
     let known = || KEYS.into_iter().filter(|key| !key.starts_with('_')).chain([ENV]);
     match super::properties::nearest(name, known()) {
         Some(known) => format!("scriptmetadata.{name} is unknown to Ray; did you mean \"{known}\"?"),
-        None => format!("scriptmetadata.{name} is unknown to Ray; it knows: {}", known().collect::<Vec<_>>().join(", ")),
+        None => {
+            format!("scriptmetadata.{name} is unknown to Ray; it knows: {}", known().collect::<Vec<_>>().join(", "))
+        }
     }
 }
 
@@ -163,7 +168,10 @@ mod tests {
                 json!({"pip": {"packages": ["a"], "pip_check": false}, "env_vars": {"A": "1", "B": "2"}}),
             ),
             (r#"{"pip": {"packages": "1.0"}}"#, json!({"pip": {"packages": "1.0"}})),
-            (r#"{"pip": {"own": "@ https://example.com/own.whl"}}"#, json!({"pip": ["own @ https://example.com/own.whl"]})),
+            (
+                r#"{"pip": {"own": "@ https://example.com/own.whl"}}"#,
+                json!({"pip": ["own @ https://example.com/own.whl"]}),
+            ),
             (
                 r#"{"conda": {"dependencies": ["x"]}, "py_modules": ["s3://b/m.zip"], "config": {"setup_timeout_seconds": 60}}"#,
                 json!({"conda": {"dependencies": ["x"]}, "py_modules": ["s3://b/m.zip"], "config": {"setup_timeout_seconds": 60}}),
@@ -207,7 +215,8 @@ mod tests {
 
     #[test]
     fn variables_that_look_like_secrets_are_named() {
-        let environment = runtime_env(r#"{"env": {"AWS_SECRET_ACCESS_KEY": "x", "HF_TOKEN": "y", "LEVEL": "3"}}"#, true).unwrap();
+        let environment =
+            runtime_env(r#"{"env": {"AWS_SECRET_ACCESS_KEY": "x", "HF_TOKEN": "y", "LEVEL": "3"}}"#, true).unwrap();
         assert_eq!(tell_tale_variables(&environment), ["AWS_SECRET_ACCESS_KEY", "HF_TOKEN"]);
     }
 }

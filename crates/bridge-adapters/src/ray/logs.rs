@@ -27,6 +27,9 @@ const OPERATION: &str = "logs";
 /// The most that is handed over at once.
 const CHUNK: usize = 256 * 1024;
 
+/// A log up to this size may be asked for as a whole while its websocket is silent.
+const SHORT_LOG: u64 = 256 * 1024;
+
 /// How much of an answer that is no log is read, to say why.
 const LARGEST_REFUSAL: usize = 64 * 1024;
 
@@ -134,10 +137,9 @@ impl Source {
             Self::Whole { body, decoder, ended } => {
                 let trouble = |kind, message: &str| ManagerError::new(MANAGER, OPERATION, kind, message);
                 match body.next().await {
-                    Some(Ok(piece)) => decoder
-                        .push(&piece)
-                        .map(Next::Piece)
-                        .map_err(|error| trouble(ErrorKind::Protocol, "Ray sent something else than a log").with_source(error)),
+                    Some(Ok(piece)) => decoder.push(&piece).map(Next::Piece).map_err(|error| {
+                        trouble(ErrorKind::Protocol, "Ray sent something else than a log").with_source(error)
+                    }),
                     Some(Err(error)) => Err(trouble(ErrorKind::Unreachable, "the log broke off").with_source(error)),
                     None if !decoder.is_complete() => Err(trouble(ErrorKind::Protocol, "the log broke off")),
                     None => Ok(if *ended { Next::End } else { Next::Closed }),
@@ -189,8 +191,11 @@ impl Logs for RayManager {
                 // Ray closes the websocket seconds after the end; the job itself tells it at once.
                 Next::NotYet if self.has_ended(&job.id).await? => reader = Some(self.open_whole(&job.id, true).await?),
                 Next::NotYet => {
+                    // What it sends later is skipped, as far as it is seen now.
                     *slot = Some(current);
-                    return nothing(false);
+                    let Some(data) = self.written(&job.id, cursor).await else { return nothing(false) };
+                    let next = LogCursor(cursor.0 + length(&data));
+                    return Ok(LogChunk { data, next, end: false });
                 }
                 // The end of the job or a break: the next reader tells which.
                 Next::Closed if opened < 2 && matches!(current.source, Source::Tail(_)) => {}
@@ -207,6 +212,19 @@ impl RayManager {
     async fn has_ended(&self, id: &RemoteId) -> Result<bool> {
         let job = self.client.job(OPERATION, id.as_str()).await?.ok_or_else(|| unknown(id))?;
         Ok(map::is_ended(&job))
+    }
+
+    /// What a short log holds after the cursor and its websocket has not sent yet: Ray looks at a file every second or
+    /// two, and sends what it saw a second after that.
+    async fn written(&self, id: &RemoteId, cursor: LogCursor) -> Option<Bytes> {
+        if cursor.0 > SHORT_LOG {
+            return None;
+        }
+        // A failure is no news: the websocket is there.
+        match self.open_whole(id, false).await.ok()?.next(cursor.0).await.ok()? {
+            Next::Piece(data) => Some(data),
+            Next::End | Next::Closed | Next::NotYet => None,
+        }
     }
 
     async fn open(&self, id: &RemoteId) -> Result<Reader> {

@@ -89,7 +89,8 @@ impl RayManager {
         entries.extend(map::script_entry(&job.script));
         let too_large = || {
             let limit = self.client.config().package_bytes / (1024 * 1024);
-            let message = format!("script and inputs are larger than {limit} MiB; let the script fetch large data itself");
+            let message =
+                format!("script and inputs are larger than {limit} MiB; let the script fetch large data itself");
             ManagerError::new(MANAGER, OPERATION, ErrorKind::Refused, message)
         };
         let package = Package::new(&job.token, &entries).ok_or_else(too_large)?;
@@ -149,11 +150,16 @@ impl ResourceManager for RayManager {
                 job.inputs.iter().cloned().chain(map::script_entry(&job.script).map(|script| script.name)).collect();
             notes.push(format!("working folder: a package of {}", files.join(", ")));
             // Inputs that are not brought yet are not in the name that it will have.
-            let uri = self.package(job, &launch).ok().flatten().map_or_else(|| "gcs://_ray_pkg_….zip".to_owned(), |package| package.uri());
+            let uri = self
+                .package(job, &launch)
+                .ok()
+                .flatten()
+                .map_or_else(|| "gcs://_ray_pkg_….zip".to_owned(), |package| package.uri());
             launch.request.runtime_env.insert("working_dir".to_owned(), uri.into());
         }
         let body = serde_json::to_string_pretty(&launch.request).map_err(|error| {
-            ManagerError::new(MANAGER, "preview", ErrorKind::Protocol, "the request cannot be written as JSON").with_source(error)
+            ManagerError::new(MANAGER, "preview", ErrorKind::Protocol, "the request cannot be written as JSON")
+                .with_source(error)
         })?;
         Ok(Preview { request: format!("POST {}", self.client.jobs_url()), body, notes })
     }

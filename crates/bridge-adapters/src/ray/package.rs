@@ -145,7 +145,10 @@ mod tests {
     use super::*;
 
     fn entry(name: &str, content: &[&'static str]) -> Entry {
-        Entry { name: name.to_owned(), content: content.iter().map(|piece| Bytes::from_static(piece.as_bytes())).collect() }
+        Entry {
+            name: name.to_owned(),
+            content: content.iter().map(|piece| Bytes::from_static(piece.as_bytes())).collect(),
+        }
     }
 
     #[test]

@@ -17,12 +17,8 @@ const KNOWN: [&str; 6] = [
 ];
 
 /// The properties of other managers that are left out with a remark.
-const LEFT_OUT: [(&str, &str); 4] = [
-    ("Queue", "Ray has no queues"),
-    ("runlimit", NO_LIMIT),
-    ("RunLimitHour", NO_LIMIT),
-    ("RunLimitMinute", NO_LIMIT),
-];
+const LEFT_OUT: [(&str, &str); 4] =
+    [("Queue", "Ray has no queues"), ("runlimit", NO_LIMIT), ("RunLimitHour", NO_LIMIT), ("RunLimitMinute", NO_LIMIT)];
 const NO_LIMIT: &str = "Ray limits no job's time; use activeDeadlineSeconds";
 
 /// `jobproperties`, read.
@@ -44,7 +40,9 @@ impl Properties {
             }
             let known = canonical(name).ok_or_else(|| unknown(name))?;
             if let Some(other) = taken.insert(known, name) {
-                return Err(format!("jobproperties.{other} and jobproperties.{name} mean the same; remove one of them"));
+                return Err(format!(
+                    "jobproperties.{other} and jobproperties.{name} mean the same; remove one of them"
+                ));
             }
             // "" is "not set", as in the ConfigMap.
             if matches!(value, Value::Null) || value.as_str().is_some_and(|text| text.trim().is_empty()) {
@@ -56,9 +54,8 @@ impl Properties {
                 "entrypoint_memory" => read.resources.memory = Some(bytes(name, value)?),
                 "entrypoint_resources" => {
                     let amounts = object(name, value)?;
-                    let read_one = |(key, value): (&String, &Value)| {
-                        Ok((key.clone(), number(&format!("{name}.{key}"), value)?))
-                    };
+                    let read_one =
+                        |(key, value): (&String, &Value)| Ok((key.clone(), number(&format!("{name}.{key}"), value)?));
                     read.resources.custom = amounts.iter().map(read_one).collect::<Result<_, String>>()?;
                 }
                 "entrypoint_label_selector" => read.resources.labels = texts(name, value)?,
@@ -99,7 +96,10 @@ pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
             .max(strsim::normalized_damerau_levenshtein(&wanted, short))
     };
     let rated = known.into_iter().map(|known| (likeness(known), known));
-    rated.max_by(|one, other| one.0.total_cmp(&other.0)).filter(|(likeness, _)| *likeness > 0.55).map(|(_, known)| known)
+    rated
+        .max_by(|one, other| one.0.total_cmp(&other.0))
+        .filter(|(likeness, _)| *likeness > 0.55)
+        .map(|(_, known)| known)
 }
 
 fn number(name: &str, value: &Value) -> Result<Number, String> {
@@ -193,7 +193,10 @@ mod tests {
     #[test]
     fn what_ray_does_not_know_is_refused_by_name() {
         for (given, hint) in [
-            (json!({"entrypoint_num_cpu": 1}), "jobproperties.entrypoint_num_cpu is unknown to Ray jobs; did you mean \"entrypoint_num_cpus\"?"),
+            (
+                json!({"entrypoint_num_cpu": 1}),
+                "jobproperties.entrypoint_num_cpu is unknown to Ray jobs; did you mean \"entrypoint_num_cpus\"?",
+            ),
             (json!({"cpus": 1}), "did you mean \"entrypoint_num_cpus\"?"),
             (json!({"Tasks": 4}), "they know: entrypoint_num_cpus"),
             (json!({"num_cpus": "many"}), "jobproperties.num_cpus is \"many\"; write a number"),

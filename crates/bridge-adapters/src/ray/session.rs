@@ -49,7 +49,14 @@ mod tests {
         assert_eq!(began(name, "+00:00").unwrap().to_string(), "2026-11-15T07:53:11Z");
         assert_eq!(began(name, "+05:30").unwrap().to_string(), "2026-11-15T02:23:11Z");
         assert_eq!(began(name, "-08:00").unwrap().to_string(), "2026-11-15T15:53:11Z");
-        for (name, offset) in [("", "+00:00"), ("session_latest", "+00:00"), ("session_2026-13-15_07-53-11", "+00:00"), (name, "UTC"), (name, ""), (name, "é0:00")] {
+        for (name, offset) in [
+            ("", "+00:00"),
+            ("session_latest", "+00:00"),
+            ("session_2026-13-15_07-53-11", "+00:00"),
+            (name, "UTC"),
+            (name, ""),
+            (name, "é0:00"),
+        ] {
             assert_eq!(began(name, offset), None, "{name} {offset}");
         }
     }

@@ -80,7 +80,8 @@ impl Stage {
         let mut arriving = Arriving { all: &self.arriving, own: 0 };
         while let Some(piece) = content.next().await {
             let piece = piece.map_err(|error| {
-                trouble(ErrorKind::Unreachable, format!("the input {name:?} could not be read to its end")).with_source(error)
+                trouble(ErrorKind::Unreachable, format!("the input {name:?} could not be read to its end"))
+                    .with_source(error)
             })?;
             arriving.add(piece.len());
             self.room(token, name, arriving.own)?;
@@ -88,7 +89,8 @@ impl Stage {
             pieces.push(Bytes::copy_from_slice(&piece));
         }
         let mut jobs = self.lock();
-        let job = jobs.entry(token.clone()).or_insert_with(|| Staged { files: BTreeMap::new(), touched: Instant::now() });
+        let job =
+            jobs.entry(token.clone()).or_insert_with(|| Staged { files: BTreeMap::new(), touched: Instant::now() });
         job.files.insert(name.to_owned(), pieces);
         job.touched = Instant::now();
         Ok(u64::try_from(arriving.own).unwrap_or(u64::MAX))
@@ -118,7 +120,9 @@ impl Stage {
         }
         if total(&jobs) > self.most_of_all {
             let limit = self.most_of_all / (1024 * 1024);
-            let message = format!("{limit} MiB of inputs wait for their submission already; {name:?} is taken when there is room");
+            let message = format!(
+                "{limit} MiB of inputs wait for their submission already; {name:?} is taken when there is room"
+            );
             return trouble(ErrorKind::RateLimited, message);
         }
         Ok(())
@@ -153,7 +157,9 @@ impl Stage {
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let inside = !name.contains(['\0', '\\']) && name.split('/').all(|part| !matches!(part, "" | "." | ".."));
     if !inside {
-        return Err(format!("the file name {name:?} leads out of the job's folder; write a name without \"..\" and leading \"/\""));
+        return Err(format!(
+            "the file name {name:?} leads out of the job's folder; write a name without \"..\" and leading \"/\""
+        ));
     }
     if name == entrypoint::SCRIPT_NAME {
         return Err(format!("the input {name:?} has the name that the script gets; rename it"));

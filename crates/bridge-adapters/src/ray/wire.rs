@@ -131,10 +131,7 @@ pub(super) fn shorten(text: &str, longest: usize) -> String {
 }
 
 /// Reads a list of all jobs and keeps the wanted ones, so that a cluster full of others' jobs costs no memory.
-pub(super) fn read_list(
-    body: &[u8],
-    wanted: impl Fn(&str) -> bool,
-) -> Result<Listed, serde_json::Error> {
+pub(super) fn read_list(body: &[u8], wanted: impl Fn(&str) -> bool) -> Result<Listed, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let listed = Keep(wanted).deserialize(&mut reader)?;
     reader.end()?;
