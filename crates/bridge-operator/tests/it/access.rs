@@ -1,0 +1,198 @@
+//! Who may do what, and what is refused.
+
+use bridge_api::{BridgeJob, JobStatus};
+use bridge_operator::names;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::bed::Bed;
+
+impl Bed {
+    async fn client_as(&self, user: &str) -> Client {
+        let mut config = self.kubernetes.config().await.unwrap();
+        config.auth_info.impersonate = Some(user.to_owned());
+        Client::try_from(config).unwrap()
+    }
+
+    async fn grant(&self, name: &str, user: &str, rules: Value) {
+        let params = PatchParams::apply("test").force();
+        let rbac = "rbac.authorization.k8s.io";
+        let role =
+            json!({ "apiVersion": format!("{rbac}/v1"), "kind": "Role", "metadata": { "name": name }, "rules": rules });
+        self.api::<Role>().patch(name, &params, &Patch::Apply(role)).await.unwrap();
+        let binding = json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding", "metadata": { "name": name },
+            "roleRef": { "apiGroup": rbac, "kind": "Role", "name": name },
+            "subjects": [{ "kind": "User", "name": user, "apiGroup": rbac }],
+        });
+        self.api::<RoleBinding>().patch(name, &params, &Patch::Apply(binding)).await.unwrap();
+    }
+}
+
+fn is_forbidden<T: std::fmt::Debug>(result: kube::Result<T>) -> bool {
+    matches!(result, Err(kube::Error::Api(status)) if status.code == 403)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_jobs_pod_may_use_its_own_config_map_and_nothing_else() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let bed = Bed::new(lab).await;
+    bed.create("one", "true", &json!({})).await;
+    bed.create("two", "true", &json!({})).await;
+    bed.until_status("one", JobStatus::Done).await;
+    bed.until_status("two", JobStatus::Done).await;
+    let pod = bed.client_as(&format!("system:serviceaccount:{}:{}", bed.ns, names::access("one"))).await;
+    let maps: Api<ConfigMap> = Api::namespaced(pod.clone(), &bed.ns);
+    maps.get(&names::config_map("one")).await.unwrap();
+    let own = ListParams::default().fields(&format!("metadata.name={}", names::config_map("one")));
+    assert_eq!(maps.list(&own).await.unwrap().items.len(), 1);
+    assert!(is_forbidden(maps.get(&names::config_map("two")).await));
+    assert!(is_forbidden(maps.list(&ListParams::default()).await));
+    assert!(is_forbidden(maps.delete(&names::config_map("one"), &Default::default()).await));
+    let patch = json!({ "data": { "kill": "true" } });
+    assert!(is_forbidden(maps.patch(&names::config_map("two"), &PatchParams::default(), &Patch::Merge(patch)).await));
+    let secrets: Api<Secret> = Api::namespaced(pod.clone(), &bed.ns);
+    assert!(is_forbidden(secrets.get("mysecret").await));
+    assert!(is_forbidden(secrets.list(&ListParams::default()).await));
+    let jobs: Api<BridgeJob> = Api::namespaced(pod, &bed.ns);
+    assert!(is_forbidden(jobs.get("one").await));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_cannot_list_secrets() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let bed = Bed::new(lab).await;
+    let operator = bed.client_as("system:serviceaccount:bridge-system:bridge-operator").await;
+    let secrets: Api<Secret> = Api::namespaced(operator, &bed.ns);
+    secrets.get("mysecret").await.unwrap();
+    assert!(is_forbidden(secrets.list(&ListParams::default()).await));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn naming_a_secret_needs_the_right_to_read_it_or_to_make_pods() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let bed = Bed::new(lab).await;
+    let jobs_only =
+        json!([{ "apiGroups": ["bridgejob.ibm.com"], "resources": ["bridgejobs"], "verbs": ["create", "patch"] }]);
+    bed.grant("jobs", "mallory", jobs_only).await;
+    let mallory = bed.client_as("mallory").await;
+    let jobs: Api<DynamicObject> = Api::namespaced_with(mallory, &bed.ns, &ApiResource::erase::<BridgeJob>(&()));
+    let create = async |name: &str, more: &Value| {
+        let mut spec = bed.spec("true", &json!({ "suspend": true }));
+        for (key, value) in more.as_object().unwrap() {
+            spec[key] = value.clone();
+        }
+        let job = json!({ "apiVersion": "bridgejob.ibm.com/v1alpha1", "kind": "BridgeJob", "metadata": { "name": name }, "spec": spec });
+        let made = jobs.create(&PostParams::default(), &serde_json::from_value(job).unwrap()).await;
+        made.map_err(|error| error.to_string())
+    };
+    let refusal = create("one", &json!({})).await.unwrap_err();
+    assert!(refusal.contains("resourcesecret names Secret \"mysecret\""), "{refusal}");
+    let ray = json!({ "resourceManager": "ray", "resourcesecret": "", "suspend": true });
+    create("nosecret", &ray).await.unwrap();
+    let s3 = json!({ "resourceManager": "ray", "resourcesecret": "", "s3storage": { "s3secret": "other", "endpoint": "e" } });
+    let refusal = create("s3", &s3).await.unwrap_err();
+    assert!(refusal.contains("s3storage.s3secret names Secret \"other\""), "{refusal}");
+    let foreign = json!({ "resourceManager": "ray", "resourcesecret": "", "image": "own:1" });
+    let refusal = create("foreign", &foreign).await.unwrap_err();
+    assert!(refusal.contains("would run as a pod"), "{refusal}");
+    let replaced =
+        json!({ "resourceManager": "ray", "resourcesecret": "", "image": "registry.example.com/x/ray-pod:1" });
+    create("replaced", &replaced).await.unwrap();
+
+    let one_secret =
+        json!([{ "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mysecret"], "verbs": ["get"] }]);
+    bed.grant("secret", "mallory", one_secret).await;
+    // A grant takes effect within moments.
+    eventually(async || create("two", &json!({})).await.is_ok()).await;
+    let pods = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": ["create"] }]);
+    bed.grant("pods", "mallory", pods).await;
+    eventually(async || create("three", &foreign).await.is_ok()).await;
+}
+
+/// For what no watch can see: a grant that takes effect.
+async fn eventually(is: impl AsyncFn() -> bool) {
+    let waiting = async {
+        let mut pause = tokio::time::interval(std::time::Duration::from_millis(100));
+        while !is().await {
+            pause.tick().await;
+        }
+    };
+    tokio::time::timeout(crate::bed::PATIENCE, waiting).await.expect("it never came true");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn properties_cannot_be_changed() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let bed = Bed::new(lab).await;
+    bed.create("job", "true", &json!({ "suspend": true, "jobproperties": { "Tasks": "1" } })).await;
+    let patch = async |patch: Value| {
+        let patched = bed.jobs().patch("job", &PatchParams::default(), &Patch::Merge(json!({ "spec": patch }))).await;
+        patched.map(drop).map_err(|error| error.to_string())
+    };
+    let refusal = patch(json!({ "jobproperties": { "Tasks": "2" } })).await.unwrap_err();
+    assert!(refusal.contains("jobproperties cannot be changed"), "{refusal}");
+    let refusal = patch(json!({ "jobproperties": null })).await.unwrap_err();
+    assert!(refusal.contains("jobproperties cannot be changed"), "{refusal}");
+    patch(json!({ "backoffLimit": 3 })).await.unwrap();
+}
+
+/// The same cases that the offline rules are tested with.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_refuses_what_the_rules_refuse() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let bed = Bed::new(lab).await;
+    let cases: Value = serde_json::from_str(include_str!("../../../bridge-api/testdata/rules.json")).unwrap();
+    let jobs: Api<DynamicObject> =
+        Api::namespaced_with(bed.client.clone(), &bed.ns, &ApiResource::erase::<BridgeJob>(&()));
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let mut refused = 0;
+    for case in cases["create"].as_array().unwrap() {
+        let mut job = cases["base"].clone();
+        merge(&mut job, &case["change"]);
+        job["apiVersion"] = json!("bridgejob.ibm.com/v1alpha1");
+        job["kind"] = json!("BridgeJob");
+        let messages: Vec<&str> = case["messages"].as_array().unwrap().iter().map(|m| m.as_str().unwrap()).collect();
+        let Ok(object) = serde_json::from_value::<DynamicObject>(job) else { continue };
+        match (jobs.create(&dry, &object).await, messages.is_empty()) {
+            (Ok(_), true) => {}
+            (Err(kube::Error::Api(status)), false) => {
+                refused += 1;
+                assert!(
+                    messages.iter().any(|message| status.message.contains(message)),
+                    "{}: wanted one of {messages:?}, got {}",
+                    case["name"],
+                    status.message
+                );
+            }
+            // What only the program checks is a condition.
+            (Ok(_), false) if case["only"] == "offline" => {}
+            (result, _) => panic!("{}: wanted {messages:?}, got {result:?}", case["name"]),
+        }
+    }
+    assert!(refused > 10, "only {refused} cases were refused");
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if let (Some(text), Some(times)) = (patch.get("repeat"), patch.get("times")) {
+        *target = text.as_str().unwrap().repeat(times.as_u64().unwrap().try_into().unwrap()).into();
+        return;
+    }
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            target.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(target.as_object_mut().unwrap().entry(key).or_insert(Value::Null), value);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Controller pods of other people.
+
+use std::path::Path;
+
+use bridge_api::JobStatus;
+use bridge_operator::names;
+use bridge_testkit::lab::{Kubernetes, Lab};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::bed::Bed;
+
+const IMAGE: &str = "localhost/foreign-pod:1";
+static BUILT: OnceCell<()> = OnceCell::const_new();
+
+/// The example's image: its script, a shell and kubectl.
+async fn build(lab: &Lab, kubernetes: &Kubernetes) {
+    BUILT
+        .get_or_init(async || {
+            let folder = tempfile::tempdir().unwrap();
+            let bin = folder.path().join("bin");
+            std::fs::create_dir(&bin).unwrap();
+            std::fs::create_dir(folder.path().join("tmp")).unwrap();
+            std::fs::copy("/bin/busybox", bin.join("busybox")).unwrap();
+            for applet in ["sh", "date", "sleep"] {
+                std::os::unix::fs::symlink("busybox", bin.join(applet)).unwrap();
+            }
+            std::fs::copy(std::fs::canonicalize(kubernetes.kubectl.as_ref().unwrap()).unwrap(), bin.join("kubectl"))
+                .unwrap();
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/foreign-pod/controller.sh");
+            std::fs::copy(script, folder.path().join("controller.sh")).unwrap();
+            let config = r#"{"Entrypoint":["/controller.sh"]}"#;
+            lab.must("image", &[IMAGE, folder.path().to_str().unwrap(), config]).await.unwrap();
+        })
+        .await;
+}
+
+fn spec(bed: &Bed, seconds: &str, more: &Value) -> Value {
+    let mut spec = bed.spec("", &json!({ "image": IMAGE, "jobdata": { "jobscript": seconds } }));
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    spec
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_pod_runs_a_job() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let bed = Bed::new(lab).await;
+    build(lab, &bed.kubernetes).await;
+    bed.try_create("job", spec(&bed, "4", &json!({}))).await.unwrap();
+    bed.until_status("job", JobStatus::Running).await;
+    let status = bed.until_status("job", JobStatus::Done).await;
+    assert!(status.jobid.is_some() && status.submittime.is_some() && status.completiontime.is_some());
+    assert_eq!(status.manager, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_pod_obeys_kill_and_goes_on_after_a_crash() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let bed = Bed::new(lab).await;
+    build(lab, &bed.kubernetes).await;
+    bed.try_create("job", spec(&bed, "3600", &json!({}))).await.unwrap();
+    let id = bed.until_status("job", JobStatus::Running).await.jobid;
+    let pods: Api<Pod> = bed.api();
+    let first = pods.get(&names::pod("job")).await.unwrap();
+    let _ = pods.delete(&names::pod("job"), &DeleteParams::default().grace_period(0)).await.unwrap();
+    bed.until_pod_runs("job", first.metadata.uid.as_deref()).await;
+    bed.set("job", &json!({ "kill": true })).await;
+    let status = bed.until_status("job", JobStatus::Killed).await;
+    assert_eq!(status.jobid, id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_pod_is_judged_by_its_exit_code_and_a_lost_one_is_not_run_again() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let bed = Bed::new(lab).await;
+    // Its shell reads an empty standard input and ends with 0.
+    bed.try_create("silent", spec(&bed, "1", &json!({ "image": "localhost/busybox:1" }))).await.unwrap();
+    bed.until_status("silent", JobStatus::Done).await;
+    // It never starts, tells no id, and is taken away.
+    let nowhere = json!({ "podTemplate": { "nodeSelector": { "no": "where" } }, "image": "localhost/busybox:1" });
+    bed.try_create("lost", spec(&bed, "1", &nowhere)).await.unwrap();
+    bed.until("lost", "waiting", |status| status.message.as_ref().is_some_and(|m| m.contains("cannot start"))).await;
+    let _ = bed.api::<Pod>().delete(&names::pod("lost"), &DeleteParams::default()).await.unwrap();
+    let status = bed.until_status("lost", JobStatus::Unknown).await;
+    assert!(status.message.unwrap().contains("not run again"));
+}
