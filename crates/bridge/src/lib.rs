@@ -40,6 +40,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         }
     };
     log_to_stderr();
+    // One provider in the whole program; a second installation is refused and changes nothing.
+    rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
     match dispatch(cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {

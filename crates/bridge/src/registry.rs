@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bridge_adapters::local::{Config as LocalConfig, LocalManager};
 use bridge_adapters::ray::{Config as RayConfig, RayManager};
 use bridge_adapters::slurm::{Slurm, SlurmConfig};
+use bridge_adapters::storage::S3Staging;
 use bridge_core::clock::SystemClock;
 use bridge_core::credentials::{CredentialSource, StaticCredentials};
 use bridge_core::manager::ResourceManager;
@@ -57,7 +58,19 @@ impl Registry {
         Ok(manager)
     }
 
-    /// What moves a plan's data.
+    /// What moves a plan's data, with the keys of its object store if it has one.
+    pub fn storage(
+        &self,
+        plan: &JobPlan,
+        keys: Option<Arc<dyn CredentialSource>>,
+    ) -> Result<Arc<dyn Staging>, PlanError> {
+        match keys {
+            Some(keys) => Ok(Arc::new(S3Staging::new(keys, Arc::new(SystemClock::new())))),
+            None => self.staging(plan),
+        }
+    }
+
+    /// What moves the data of a plan without an object store.
     pub fn staging(&self, plan: &JobPlan) -> Result<Arc<dyn Staging>, PlanError> {
         let object = |text: &TextSource| matches!(text, TextSource::Object(_));
         let field = match plan {
@@ -67,7 +80,7 @@ impl Registry {
             plan if plan.upload.is_some() => "spec.s3upload",
             _ => return Ok(Arc::new(NoStaging)),
         };
-        Err(PlanError::new(field, "this build moves no data to or from S3; put it into the file, or leave it out"))
+        Err(PlanError::new(field, "this needs an object store; add s3storage with s3secret and endpoint"))
     }
 }
 

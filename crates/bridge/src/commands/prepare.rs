@@ -112,7 +112,7 @@ pub fn prepare(
     for document in jobs {
         match prepare_one(&document, &book, &mut registry) {
             Ok((plan, secrets, manager)) => {
-                let staging = registry.staging(&plan);
+                let staging = registry.storage(&plan, storage_keys_of(&plan, &secrets));
                 prepared.push(Prepared { document, plan, manager, staging, secrets });
             }
             Err(errors) => problems.extend(errors.iter().map(|error| document.problem(error))),
@@ -157,5 +157,12 @@ fn prepare_one(
 #[must_use]
 pub fn credentials_of(plan: &JobPlan, secrets: &BTreeMap<String, FoundSecret>) -> Option<Arc<dyn CredentialSource>> {
     let name = &plan.target.secret.as_ref()?.0;
+    secrets.get(name).map(|found| Arc::clone(&found.source))
+}
+
+/// The credentials for a plan's object store.
+#[must_use]
+pub fn storage_keys_of(plan: &JobPlan, secrets: &BTreeMap<String, FoundSecret>) -> Option<Arc<dyn CredentialSource>> {
+    let name = &plan.storage.as_ref()?.secret.0;
     secrets.get(name).map(|found| Arc::clone(&found.source))
 }

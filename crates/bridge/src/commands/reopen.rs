@@ -7,7 +7,7 @@ use bridge_core::manager::ResourceManager;
 use bridge_core::plan::{PlanError, secrets_of};
 use bridge_core::staging::Staging;
 
-use super::prepare::credentials_of;
+use super::prepare::{credentials_of, storage_keys_of};
 use crate::failure::Failure;
 use crate::registry::Registry;
 use crate::secrets::{SecretBook, process_environment};
@@ -33,5 +33,6 @@ pub fn reopen(state: &StateFolder, job: &JobFile, secret_folders: &[String]) -> 
     }
     let mut registry = Registry::new(state.local());
     let manager = registry.manager(&job.plan.target, credentials_of(&job.plan, &secrets)).map_err(refuse)?;
-    Ok(Reopened { manager, staging: registry.staging(&job.plan) })
+    let staging = registry.storage(&job.plan, storage_keys_of(&job.plan, &secrets));
+    Ok(Reopened { manager, staging })
 }

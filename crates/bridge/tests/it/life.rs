@@ -189,7 +189,11 @@ fn changed_content_is_refused_with_the_difference() {
     assert_eq!(bench.read("ran"), "ran\n");
     assert_eq!(bench.bridge(&["run", "--again", "sample.yaml"]).ends(0).out, "two\n");
     // What may change while a job runs is no other content.
-    bench.job_with("sample", "echo ran >> $D/ran\necho two", "  jobproperties:\n    runlimit: 5\n  backoffLimit: 3\n  updateinterval: 3\n");
+    bench.job_with(
+        "sample",
+        "echo ran >> $D/ran\necho two",
+        "  jobproperties:\n    runlimit: 5\n  backoffLimit: 3\n  updateinterval: 3\n",
+    );
     assert_eq!(bench.bridge(&["run", "sample.yaml"]).ends(0).out, "");
 }
 
@@ -304,7 +308,9 @@ fn several_jobs_run_together_and_the_worst_decides() {
     let bench = Bench::new();
     // Each waits for the other, so one after the other they would never end.
     let meet = |own: &str, other: &str| {
-        format!("touch $D/{own}\ni=0\nwhile [ ! -e $D/{other} ] && [ $i -lt 2000 ]; do sleep 0.05; i=$((i+1)); done\necho {own} is here")
+        format!(
+            "touch $D/{own}\ni=0\nwhile [ ! -e $D/{other} ] && [ $i -lt 2000 ]; do sleep 0.05; i=$((i+1)); done\necho {own} is here"
+        )
     };
     let documents = [
         bench.yaml("left", &meet("left", "right"), ""),

@@ -37,7 +37,11 @@ fn they_come_from_documents_folders_and_the_environment_and_are_shown_nowhere() 
     bench.file("with-document.yaml", &in_file);
     job(&bench, "with-folder");
     job(&bench, "with-environment");
-    let variables = [("BRIDGE_SECRET_CREDS_USERNAME", "me"), ("BRIDGE_SECRET_CREDS_PASSWORD", VALUE), ("BRIDGE_SECRET_CREDS_TOKEN", VALUE)];
+    let variables = [
+        ("BRIDGE_SECRET_CREDS_USERNAME", "me"),
+        ("BRIDGE_SECRET_CREDS_PASSWORD", VALUE),
+        ("BRIDGE_SECRET_CREDS_TOKEN", VALUE),
+    ];
 
     for (file, more, environment) in [
         ("with-document.yaml", &[][..], &[][..]),

@@ -59,7 +59,12 @@ impl Bench {
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bridge"));
-        command.arg("--state-dir").arg(self.state()).args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+            .arg("--state-dir")
+            .arg(self.state())
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null());
         command
     }
 

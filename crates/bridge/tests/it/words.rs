@@ -8,8 +8,22 @@ use serde_json::Value;
 use crate::support::{Bench, Done};
 
 const JOB_FIELDS: [&str; 16] = [
-    "attempt", "completed", "ended", "exitCode", "jobId", "manager", "message", "name", "namespace", "processExitCode",
-    "reason", "run", "started", "status", "submitted", "url",
+    "attempt",
+    "completed",
+    "ended",
+    "exitCode",
+    "jobId",
+    "manager",
+    "message",
+    "name",
+    "namespace",
+    "processExitCode",
+    "reason",
+    "run",
+    "started",
+    "status",
+    "submitted",
+    "url",
 ];
 
 fn fields(value: &Value) -> Vec<&str> {
@@ -40,7 +54,10 @@ fn run_writes_one_object_a_line() {
     assert!(output.contains(&("stdout", "out")) && output.contains(&("stdout", "no newline")));
     assert!(output.contains(&("stderr", "err")));
     let end = events.last().unwrap();
-    assert_eq!((&end["event"], &end["job"]["status"], &end["job"]["exitCode"]), (&"end".into(), &"FAILED".into(), &3.into()));
+    assert_eq!(
+        (&end["event"], &end["job"]["status"], &end["job"]["exitCode"]),
+        (&"end".into(), &"FAILED".into(), &3.into())
+    );
     assert_eq!(end["job"]["processExitCode"], 3);
 }
 
@@ -52,7 +69,19 @@ fn list_and_plan_write_one_object() {
     let plan: Value = serde_json::from_str(&bench.bridge(&["plan", "-o", "json", "sample.yaml"]).ends(0).out).unwrap();
     assert_eq!(
         fields(&plan["jobs"][0]),
-        ["body", "brings", "manager", "name", "namespace", "notes", "pollSeconds", "request", "secrets", "sends", "url"]
+        [
+            "body",
+            "brings",
+            "manager",
+            "name",
+            "namespace",
+            "notes",
+            "pollSeconds",
+            "request",
+            "secrets",
+            "sends",
+            "url"
+        ]
     );
     assert!(!bench.state().exists());
     bench.bridge(&["run", "sample.yaml"]).ends(0);
@@ -68,7 +97,9 @@ fn a_plan_shows_the_request_and_sends_nothing() {
     let bench = Bench::new();
     bench.job("sample", "echo ran >> $D/ran");
     let done = bench.bridge(&["plan", "sample.yaml"]).ends(0);
-    for part in ["sample\n", "  manager   local\n", "  url       local:\n", "  request   /bin/sh ", "    echo ran >> $D/ran\n"] {
+    for part in
+        ["sample\n", "  manager   local\n", "  url       local:\n", "  request   /bin/sh ", "    echo ran >> $D/ran\n"]
+    {
         assert!(done.out.contains(part), "{part}\n{}", done.out);
     }
     assert!(!bench.path("ran").exists() && !bench.state().exists());
@@ -101,7 +132,9 @@ fn an_old_group_is_taken_and_said() {
 fn namespaces_keep_jobs_apart() {
     let bench = Bench::new();
     let text = |namespace: &str, word: &str| {
-        bench.yaml("sample", &format!("echo {word}"), "").replace("name: sample", &format!("name: sample\n  namespace: {namespace}"))
+        bench
+            .yaml("sample", &format!("echo {word}"), "")
+            .replace("name: sample", &format!("name: sample\n  namespace: {namespace}"))
     };
     bench.file("a.yaml", &text("team-a", "A"));
     bench.file("b.yaml", &text("team-b", "B"));

@@ -98,7 +98,9 @@ fn names_differ_across_files() {
     let files = ["one.yaml", "two.yaml"].map(|name| bench.file(name, table::SOUND));
     assert_eq!(
         refused(&bench, &files, &[]),
-        ["two.yaml:4:9: metadata.name: a second BridgeJob named \"sample\" (the first is in one.yaml:4); give it another name"]
+        [
+            "two.yaml:4:9: metadata.name: a second BridgeJob named \"sample\" (the first is in one.yaml:4); give it another name"
+        ]
     );
 }
 

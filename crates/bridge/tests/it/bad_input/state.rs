@@ -32,8 +32,14 @@ fn a_state_folder_that_cannot_be_used_is_refused() {
     std::fs::remove_file(bench.state()).unwrap();
     std::fs::create_dir(bench.state()).unwrap();
     for (version, message) in [
-        ("9\n", "the state folder state has format 9, this program knows up to 1; use the newer program, or another folder with --state-dir"),
-        ("x\n", "the state folder state is damaged: state/version holds no number; if it is not a state folder, give another with --state-dir"),
+        (
+            "9\n",
+            "the state folder state has format 9, this program knows up to 1; use the newer program, or another folder with --state-dir",
+        ),
+        (
+            "x\n",
+            "the state folder state is damaged: state/version holds no number; if it is not a state folder, give another with --state-dir",
+        ),
     ] {
         std::fs::write(bench.state().join("version"), version).unwrap();
         assert_eq!(refused(&bench, std::slice::from_ref(&file), &[]), [message]);
@@ -47,18 +53,26 @@ fn a_damaged_job_is_never_run_again_by_guessing() {
     let restore = "restore the file, or move the folder state/jobs/sample away if the job is not wanted any more (it may \
                    still run on its remote system)";
     let table = [
-        ("job.json", "{", "[", "invalid type: sequence, expected struct Versioned at line 1 column 0"),
+        ("job.json", "{", "[", "invalid type: string \"format\", expected u32 at line"),
         ("job.json", "\"format\"", "\"forma\"", "missing field `format` at line"),
         ("job.json", "\"name\": \"sample\"", "\"name\": \"other\"", "it belongs to another job"),
         ("record.json", "{", "", "invalid type: string \"version\", expected struct Versioned at line 1 column 9"),
-        ("record.json", "\"attempt\":1", "\"attempt\":\"x\"", "invalid type: string \"x\", expected u32 at line 1 column"),
+        (
+            "record.json",
+            "\"attempt\":1",
+            "\"attempt\":\"x\"",
+            "invalid type: string \"x\", expected u32 at line 1 column",
+        ),
     ];
     for (name, from, to, why) in table {
         let (bench, file) = bench();
         replace(&bench, name, from, to);
         for more in [&[][..], &["--again"]] {
             let said = refused(&bench, std::slice::from_ref(&file), more).join("\n");
-            assert!(said.starts_with(&format!("the state of job sample is damaged: state/jobs/sample/{name}: ")), "{said}");
+            assert!(
+                said.starts_with(&format!("the state of job sample is damaged: state/jobs/sample/{name}: ")),
+                "{said}"
+            );
             assert!(said.ends_with(restore), "{said}");
             assert!(said.contains(why.split(" at line").next().unwrap()), "{said}");
         }
