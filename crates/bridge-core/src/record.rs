@@ -54,6 +54,9 @@ pub struct JobRecord {
     /// A remark for the user, such as a manager's warning on submission.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// How far the stage that is under way has come.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub progress: String,
     /// What happened to the outputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs: Option<Outputs>,
@@ -308,6 +311,7 @@ impl JobRecord {
             facts: Facts::default(),
             trouble: None,
             note: String::new(),
+            progress: String::new(),
             outputs: None,
             counters: Counters::default(),
             past: Vec::new(),

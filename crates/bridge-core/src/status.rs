@@ -89,7 +89,9 @@ fn words(record: &JobRecord) -> (JobStatus, String, String) {
         JobState::Accepted { not_before: None } | JobState::Sweeping { then: After::Again { .. } } => {
             (JobStatus::Pending, "Accepted".to_owned(), "not submitted yet".to_owned())
         }
-        JobState::StagingIn => (JobStatus::Pending, "StagingIn".to_owned(), "bringing its data".to_owned()),
+        JobState::StagingIn => {
+            (JobStatus::Pending, "StagingIn".to_owned(), format!("bringing its data{}", moved(record)))
+        }
         JobState::Submitting { .. } => (JobStatus::Pending, "Submitting".to_owned(), "being submitted".to_owned()),
         JobState::Prepared { .. } if record.suspended => {
             (JobStatus::Suspended, "Suspended".to_owned(), "held on the remote system".to_owned())
@@ -106,9 +108,11 @@ fn words(record: &JobRecord) -> (JobStatus, String, String) {
         JobState::Cancelling { .. } => {
             (JobStatus::Running, "Cancelling".to_owned(), format!("its end was asked for{}", because(record.cause)))
         }
-        JobState::StagingOut { outcome, .. } => {
-            (JobStatus::Running, "StagingOut".to_owned(), format!("{}; sending its outputs", outcome_words(outcome)))
-        }
+        JobState::StagingOut { outcome, .. } => (
+            JobStatus::Running,
+            "StagingOut".to_owned(),
+            format!("{}; sending its outputs{}", outcome_words(outcome), moved(record)),
+        ),
     };
     let (status, reason, message) = doing;
     match &record.trouble {
@@ -117,6 +121,10 @@ fn words(record: &JobRecord) -> (JobStatus, String, String) {
         }
         None => (status, reason, message),
     }
+}
+
+fn moved(record: &JobRecord) -> String {
+    if record.progress.is_empty() { String::new() } else { format!(": {}", record.progress) }
 }
 
 fn phase_words(record: &JobRecord, phase: &Phase) -> (JobStatus, String, String) {

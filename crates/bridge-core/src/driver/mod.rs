@@ -4,6 +4,7 @@ mod call;
 mod engine;
 mod rounds;
 mod shell;
+mod stage;
 
 pub use call::{Action, Answer, Call, Leaving, Slot, TargetId, Ticket};
 pub use engine::Engine;

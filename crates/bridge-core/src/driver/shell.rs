@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 
 use super::call::{Action, Answer, Call, Leaving, Slot, TargetId, Ticket};
 use super::engine::Engine;
+use super::stage::{Stage, Staged, Waited};
 use crate::clock::Clock;
 use crate::ids::{JobKey, RemoteId, SubmitToken};
 use crate::manager::{ErrorKind, Found, HoldAnswer, ManagerError, ResourceManager, SubmitError, Tracked};
@@ -21,6 +22,8 @@ use crate::store::{JobStore, LoadError, Stored};
 
 /// How long a stopping driver waits for answers. Shorter than the grace Kubernetes gives a pod.
 const STOP_GRACE: Duration = Duration::from_secs(10);
+/// How often a job's status tells how far its data has come.
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
 /// Told what happens; must not block.
 pub trait Observer: Send + Sync {
@@ -62,6 +65,7 @@ enum Command {
     Rules(JobKey, Box<Rules>),
     Answer(Ticket, Answer),
     Staged(Slot, Box<Submission>),
+    GoesOn(Slot, Stage),
     Stop,
 }
 
@@ -103,6 +107,8 @@ struct Job {
     staging: Arc<dyn Staging>,
     store: Arc<dyn JobStore>,
     submission: Option<Arc<Submission>>,
+    /// Data that moves while its record is being saved.
+    stage: Option<Stage>,
 }
 
 /// Drives many jobs on many remote systems.
@@ -215,6 +221,11 @@ impl Driver {
                     job.submission = Some(Arc::new(*submission));
                 }
             }
+            Command::GoesOn(slot, stage) => {
+                if let Some(job) = self.jobs.get_mut(&slot) {
+                    job.stage = Some(stage);
+                }
+            }
             Command::Stop => {
                 for (ticket, call) in std::mem::take(&mut self.data_calls) {
                     call.abort();
@@ -242,7 +253,7 @@ impl Driver {
         let begun = stored.ok_or_else(|| JobRecord::new(plan.uid.clone(), self.holder.clone()));
         let slot = self.engine.add_job(target, rules, wishes, &self.holder, begun);
         self.slots.insert(plan.key.clone(), slot);
-        self.jobs.insert(slot, Job { plan, manager, staging, store, submission: None });
+        self.jobs.insert(slot, Job { plan, manager, staging, store, submission: None, stage: None });
     }
 
     fn execute(&mut self, action: Action) {
@@ -273,7 +284,11 @@ impl Driver {
                 let (store, key) = (Arc::clone(&job.store), job.plan.key.clone());
                 self.spawn(ticket, async move { Answer::Loaded(store.load(&key).await) });
             }
-            Call::StageIn { slot, token } => self.stage_in(ticket, slot, token),
+            Call::StageIn { slot, token } => {
+                let Some(job) = self.jobs.get_mut(&slot) else { return };
+                let stage = Stage::bring(job.stage.take(), token, &job.plan, &job.manager, &job.staging);
+                self.watch(ticket, slot, stage);
+            }
             Call::Submit { slot, token, until } => self.submit(ticket, slot, token, until),
             Call::Find { slot, token, since } => {
                 self.call(ticket, slot, |manager| async move {
@@ -307,14 +322,10 @@ impl Driver {
             }
             Call::Poll { target, jobs } => self.poll(ticket, target, jobs),
             Call::StageOut { slot, token, id, outcome } => {
-                let Some(job) = self.jobs.get(&slot) else { return };
-                let (plan, manager, staging) =
-                    (Arc::clone(&job.plan), Arc::clone(&job.manager), Arc::clone(&job.staging));
-                let handle = self.spawn(ticket, async move {
-                    let sent = staging.stage_out(&plan, &token, &id, &outcome, &*manager).await;
-                    Answer::Job(Event::StagedOut(id, sent))
-                });
-                self.data_calls.insert(ticket, handle);
+                let Some(job) = self.jobs.get_mut(&slot) else { return };
+                let errand = (token, id, outcome);
+                let stage = Stage::take(job.stage.take(), errand, &job.plan, &job.manager, &job.staging);
+                self.watch(ticket, slot, stage);
             }
             Call::Abort { call } => {
                 self.under_way.remove(&call);
@@ -331,15 +342,23 @@ impl Driver {
         }
     }
 
-    fn stage_in(&mut self, ticket: Ticket, slot: Slot, token: SubmitToken) {
-        let Some(job) = self.jobs.get(&slot) else { return };
-        let (plan, manager, staging) = (Arc::clone(&job.plan), Arc::clone(&job.manager), Arc::clone(&job.staging));
+    /// Waits for a stage, but not for ever without a word: the record must be free to tell how far it has come.
+    fn watch(&mut self, ticket: Ticket, slot: Slot, mut stage: Stage) {
         let commands = self.sender.clone();
         let handle = self.spawn(ticket, async move {
-            let staged = staging.stage_in(&plan, &token, &*manager).await.map(|submission| {
-                let _ = commands.send(Command::Staged(slot, Box::new(submission)));
-            });
-            Answer::Job(Event::StagedIn(staged))
+            match stage.wait(PROGRESS_EVERY).await {
+                Waited::Over(Staged::In(staged)) => {
+                    let staged = staged.map(|submission| {
+                        let _ = commands.send(Command::Staged(slot, Box::new(submission)));
+                    });
+                    Answer::Job(Event::StagedIn(staged))
+                }
+                Waited::Over(Staged::Out(id, sent)) => Answer::Job(Event::StagedOut(id, sent)),
+                Waited::GoesOn(progress) => {
+                    let _ = commands.send(Command::GoesOn(slot, stage));
+                    Answer::Job(Event::Moved(progress))
+                }
+            }
         });
         self.data_calls.insert(ticket, handle);
     }
@@ -397,7 +416,9 @@ impl Driver {
         F: FnOnce(Arc<dyn ResourceManager>) -> Fut,
         Fut: Future<Output = Event> + Send + 'static,
     {
-        let Some(job) = self.jobs.get(&slot) else { return };
+        let Some(job) = self.jobs.get_mut(&slot) else { return };
+        // The job has gone another way since its data began to move.
+        job.stage = None;
         let event = call(Arc::clone(&job.manager));
         self.spawn(ticket, async move { Answer::Job(event.await) });
     }

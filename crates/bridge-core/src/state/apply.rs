@@ -10,7 +10,7 @@ use crate::manager::{
     Verdict,
 };
 use crate::record::{After, Ending, JobState, NotSubmitted, OUTPUTS_LISTED, Outputs, Trouble};
-use crate::staging::{Output, StagingError};
+use crate::staging::{Output, Progress, StagingError};
 
 /// Errors in a row after which the user is told.
 const ERRORS_BEFORE_TROUBLE: u32 = 3;
@@ -41,6 +41,8 @@ pub enum Event {
     Poll(RemoteId, Result<Option<Sighting>, ManagerError>),
     /// The answer to a cancel.
     Cancel(RemoteId, Result<(), ManagerError>),
+    /// A stage is under way and goes on.
+    Moved(Progress),
     /// The outputs were sent, or not.
     StagedOut(RemoteId, Result<Vec<Output>, StagingError>),
     /// Strays were looked for and cancelled, or not.
@@ -75,6 +77,11 @@ impl Machine {
             Event::Hold(id, result) => self.held(&id, result, rules, now),
             Event::Poll(id, result) => self.polled(&id, result, rules, now),
             Event::Cancel(id, result) => self.cancelled(&id, result, rules, now),
+            Event::Moved(progress) => {
+                if matches!(self.record.state, JobState::StagingIn | JobState::StagingOut { .. }) {
+                    self.record.progress = progress.to_string();
+                }
+            }
             Event::StagedOut(id, result) => self.staged_out(&id, result, rules, now),
             Event::Sweep(token, result) => self.swept(&token, result, rules, now),
         }
@@ -86,6 +93,7 @@ impl Machine {
         if !matches!(self.record.state, JobState::Accepted { .. } | JobState::StagingIn | JobState::Submitting { .. }) {
             return;
         }
+        self.record.progress.clear();
         match result {
             Ok(()) => {
                 self.memory.staged = true;
@@ -355,6 +363,7 @@ impl Machine {
             return;
         }
         let ending = Ending::Ran { id: id.clone(), outcome: outcome.clone() };
+        self.record.progress.clear();
         let since = *self.memory.stage_out_since.get_or_insert(now.mono);
         match result {
             Ok(mut files) => {

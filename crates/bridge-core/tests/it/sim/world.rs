@@ -13,7 +13,7 @@ use bridge_core::manager::{
     ErrorKind, Found, Guarantee, Limits, ManagerError, Sighting, SubmitError, Submitted, Tracked,
 };
 use bridge_core::record::JobRecord;
-use bridge_core::staging::{Output, StagingError};
+use bridge_core::staging::{Output, Progress, StagingError};
 use bridge_core::state::{Event, Rules, Tuning, Wishes};
 use bridge_core::store::{LoadError, MemStore, SaveError};
 use jiff::Timestamp;
@@ -469,6 +469,10 @@ impl World {
                     self.store.read(&key())
                 };
                 self.answer_soon(number, ticket, Answer::Loaded(loaded));
+            }
+            Call::StageIn { .. } | Call::StageOut { .. } if self.rng.chance(10) => {
+                let progress = Progress { bytes: self.rng.between(0, 9), total: None, files: 0, of: 1 };
+                self.answer_soon(number, ticket, Answer::Job(Event::Moved(progress)));
             }
             Call::StageIn { .. } => {
                 let staged = if self.faults && self.rng.chance(10) {
