@@ -83,6 +83,7 @@ impl Applier<'_> {
     /// Carries them out in order; the first that fails ends the pass.
     pub async fn apply(&self, steps: &[Step]) -> Result<(), ApplyError> {
         let mut made: Option<String> = None;
+        let mut marked = false;
         for step in steps {
             match step {
                 Step::MakeMap { told } => made = self.make_map(told).await?,
@@ -95,14 +96,19 @@ impl Applier<'_> {
                     }
                     self.patch_map(json!({ "metadata": metadata, "data": data })).await?;
                 }
-                Step::MarkPodMade { uid } => {
+                Step::MarkPodMade { uid, at } => {
                     let uid = self.uid_of(uid.as_ref(), made.as_ref())?;
-                    let annotations = json!({ ANNOTATION_POD_MADE: "true" });
-                    self.patch_map(json!({ "metadata": { "uid": uid, "annotations": annotations } })).await?;
+                    self.mark_pod_made(&uid, Some(&at.to_string())).await?;
+                    marked = true;
                 }
                 Step::MakePod { uid, restarts } => {
                     let uid = self.uid_of(uid.as_ref(), made.as_ref())?;
-                    self.make_pod(&uid, *restarts).await?;
+                    let result = self.make_pod(&uid, *restarts).await;
+                    if marked && matches!(result, Err(ApplyError::NotYet(_) | ApplyError::Refused { .. })) {
+                        // There surely is no pod, so a later one is the first.
+                        self.mark_pod_made(&uid, None).await?;
+                    }
+                    result?;
                 }
                 Step::DeletePod { uid, force } => self.delete_pod(uid, *force).await?,
                 Step::LetGo => self.let_go().await?,
@@ -149,6 +155,11 @@ impl Applier<'_> {
         result.map(drop).map_err(|error| ApplyError::from(format!("changing ConfigMap {}", self.map_name()), error))
     }
 
+    async fn mark_pod_made(&self, uid: &str, at: Option<&str>) -> Result<(), ApplyError> {
+        let annotations = json!({ ANNOTATION_POD_MADE: at });
+        self.patch_map(json!({ "metadata": { "uid": uid, "annotations": annotations } })).await
+    }
+
     /// Takes our finalizer off, and only ours. With the revision, because the list is replaced as a whole.
     async fn release_map(&self, uid: &str, resource_version: Option<&str>) -> Result<(), ApplyError> {
         let name = self.map_name();
@@ -177,14 +188,15 @@ impl Applier<'_> {
 
     async fn make_pod(&self, map_uid: &str, restarts: u32) -> Result<(), ApplyError> {
         let blueprint = self.blueprint()?;
-        let (account, role, binding) =
-            (blueprint.service_account(map_uid), blueprint.role(map_uid), blueprint.role_binding(map_uid));
-        // Side by side; the pod's own start takes longer than any of them needs to take effect.
-        tokio::try_join!(
+        let (account, role) = (blueprint.service_account(map_uid), blueprint.role(map_uid));
+        // All calls are let run to their ends: a second one must not be given up because a first one failed.
+        let (account, role) = tokio::join!(
             self.ensure("service account", map_uid, &account),
             self.ensure::<Role>("Role", map_uid, &role),
-            self.ensure::<RoleBinding>("RoleBinding", map_uid, &binding),
-        )?;
+        );
+        account.and(role)?;
+        // Only now: whoever binds a role is asked whether he holds its rights, and for that the role must be there.
+        self.ensure::<RoleBinding>("RoleBinding", map_uid, &blueprint.role_binding(map_uid)).await?;
         let pod = blueprint.pod(map_uid, restarts);
         match self.api::<Pod>().create(&PostParams::default(), &pod).await {
             Ok(_) => Ok(()),

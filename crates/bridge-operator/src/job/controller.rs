@@ -113,7 +113,7 @@ impl Reconciler {
     pub fn on_error(job: Arc<PartialObjectMeta<BridgeJob>>, error: &PassError, this: Arc<Self>) -> Action {
         this.metrics.failed(error.category());
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
-        let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+        let cause = std::error::Error::source(error).map(brief).unwrap_or_default();
         match error {
             PassError::Apply(ApplyError::NotYet(_)) => {
                 tracing::debug!(namespace, name, %error, "not yet");
@@ -306,6 +306,14 @@ impl Reconciler {
             status.and_then(|status| status.manager),
             counters,
         );
+    }
+}
+
+/// An API error in its own words; its `Display` shows the whole object.
+fn brief(error: &(dyn std::error::Error + 'static)) -> String {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => format!("{} ({})", status.message, status.code),
+        _ => error.to_string(),
     }
 }
 

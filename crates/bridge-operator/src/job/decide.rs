@@ -20,6 +20,8 @@ use crate::keys::{self, Data};
 
 /// How long a pod may outlive its deletion before its node counts as dead.
 const DEAD_NODE: SignedDuration = SignedDuration::from_secs(30);
+/// How long a pod that was asked for may be under way.
+const UNDER_WAY: SignedDuration = SignedDuration::from_secs(10);
 /// A pod that ran this long before it broke off begins a new row of restarts.
 const LIVED_LONG: i64 = 600;
 /// Who signs records that the operator itself writes.
@@ -108,6 +110,8 @@ pub enum Step {
     MarkPodMade {
         /// Which `ConfigMap`; the one just made if none.
         uid: Option<String>,
+        /// When.
+        at: Timestamp,
     },
     /// Make the pod and what it needs.
     MakePod {
@@ -137,12 +141,14 @@ pub fn decide(input: &Input<'_>) -> Decision {
         Scene { input, report: Report::on(input.job.status.as_ref(), context), steps: Vec::new(), again: None };
     if input.job.metadata.deletion_timestamp.is_some() {
         scene.delete();
-    } else if report::is_final(scene.report.status()) {
-        scene.over();
-    } else if scene.handed_over() {
-        scene.live();
     } else {
-        scene.begin();
+        if !report::is_final(scene.report.status()) {
+            if scene.handed_over() { scene.live() } else { scene.begin() }
+        }
+        // Maybe only now: nothing else may ever wake us for this job again.
+        if report::is_final(scene.report.status()) {
+            scene.over();
+        }
     }
     Decision { status: scene.report.finish(), steps: scene.steps, again: scene.again }
 }
@@ -232,8 +238,8 @@ impl Scene<'_> {
     }
 
     fn make_pod(&mut self, uid: Option<String>, restarts: u32) {
-        if self.is_foreign() && !self.input.map.is_some_and(|map| map.pod_made) {
-            self.steps.push(Step::MarkPodMade { uid: uid.clone() });
+        if self.is_foreign() && self.input.map.is_none_or(|map| map.pod_made.is_none()) {
+            self.steps.push(Step::MarkPodMade { uid: uid.clone(), at: self.input.now });
         }
         self.steps.push(Step::MakePod { uid, restarts });
     }
@@ -426,14 +432,23 @@ impl Scene<'_> {
         let pod = self.input.pod.filter(|pod| self.owned(pod));
         let end = match pod {
             Some(SeenPod { phase: PodPhase::Ended { end, .. }, .. }) => Some(*end),
-            None if map.pod_made && self.input.pod.is_none() => Some(PodEnd::Gone),
+            None if self.input.pod.is_none() => match map.pod_made {
+                // It may be under way to the API server, in the hands of an operator that no longer leads.
+                Some(made) if self.input.now.duration_since(made) < UNDER_WAY => {
+                    self.look_again(until(self.input.now, made.checked_add(UNDER_WAY).unwrap_or(made)));
+                    self.report.told(&told);
+                    return;
+                }
+                Some(_) => Some(PodEnd::Gone),
+                None => None,
+            },
             _ => None,
         };
         match end.map(|end| foreign::verdict(&told, end, kill)) {
             Some(Verdict::Over { status, message }) => {
                 self.report.foreign_end(&told, status, &message);
             }
-            None if kill && !map.pod_made && pod.is_none() => {
+            None if kill && map.pod_made.is_none() && pod.is_none() => {
                 self.report.never_started(
                     JobStatus::Killed,
                     terms::KILLED,

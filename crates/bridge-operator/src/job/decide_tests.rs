@@ -62,7 +62,7 @@ fn map(record: Option<&JobRecord>) -> SeenMap {
         ours: true,
         deleting: false,
         foreign: false,
-        pod_made: false,
+        pod_made: None,
         data,
     }
 }
@@ -372,8 +372,22 @@ fn a_namespace_that_ends_cancels_while_the_pod_still_can() {
 fn time_to_live_counts_from_the_end_also_if_nothing_was_submitted() {
     let mut job = job(r#""kill":true,"ttlSecondsAfterFinished":60"#);
     job.status = Some(Case::default().decide(&job, None, None).status);
-    let first = Case::default().decide(&job, None, None);
-    assert_eq!((first.steps.len(), first.again), (0, Some(Duration::from_secs(60))));
+    for again in [
+        Case::default().decide(&job, None, None).again,
+        Case::default()
+            .decide(
+                &{
+                    let mut new = job.clone();
+                    new.status = None;
+                    new
+                },
+                None,
+                None,
+            )
+            .again,
+    ] {
+        assert_eq!(again, Some(Duration::from_secs(60)));
+    }
     let status = job.status.as_mut().unwrap();
     for condition in &mut status.conditions {
         condition.last_transition_time = Time(now().checked_sub(SignedDuration::from_secs(61)).unwrap());
@@ -382,6 +396,7 @@ fn time_to_live_counts_from_the_end_also_if_nothing_was_submitted() {
 }
 
 fn foreign_map(pairs: &[(&str, &str)], pod_made: bool) -> SeenMap {
+    let pod_made = pod_made.then_some(Timestamp::UNIX_EPOCH);
     let mut map = SeenMap { foreign: true, pod_made, ..map(None) };
     map.data.extend(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     map
@@ -422,4 +437,14 @@ fn a_foreign_config_map_is_only_told_to_end() {
     let decision = Case::foreign().decide(&job, Some(&told), Some(&pod(PodPhase::Running)));
     let [Step::SetKeys { data, .. }] = &decision.steps[..] else { panic!("{decision:?}") };
     assert_eq!(*data, Data::from([("kill".to_owned(), "true".to_owned())]));
+}
+
+#[test]
+fn a_foreign_pod_that_may_be_under_way_is_not_given_up() {
+    let job = handed_over(job(r#""image":"own:1""#));
+    let mut map = foreign_map(&[], true);
+    map.pod_made = Some(now());
+    let decision = Case::foreign().decide(&job, Some(&map), None);
+    assert_eq!((decision.steps.len(), decision.again), (0, Some(Duration::from_secs(10))));
+    assert_eq!(decision.status.jobstatus, Some(JobStatus::Pending));
 }

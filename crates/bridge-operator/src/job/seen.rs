@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use crate::foreign::PodEnd;
 use crate::keys::{self, Data};
 
-/// On a foreign pod's `ConfigMap`: the pod was made once, so that without an id it is never made again.
+/// On a foreign pod's `ConfigMap`: when its pod was made; without an id it is never made again.
 pub const ANNOTATION_POD_MADE: &str = "bridgejob.ibm.com/pod-made";
 /// On a pod: how many pods of this job ended without a result right before it.
 pub const ANNOTATION_RESTARTS: &str = "bridgejob.ibm.com/restarts";
@@ -27,8 +27,8 @@ pub struct SeenMap {
     pub deleting: bool,
     /// It belongs to a foreign pod.
     pub foreign: bool,
-    /// A foreign pod was made.
-    pub pod_made: bool,
+    /// When a foreign pod was made.
+    pub pod_made: Option<Timestamp>,
     /// Its content.
     pub data: Data,
 }
@@ -44,7 +44,10 @@ impl SeenMap {
             ours: job.metadata.uid.as_deref().is_some_and(|uid| label(api::LABEL_JOB_UID) == Some(uid)),
             deleting: map.metadata.deletion_timestamp.is_some(),
             foreign: label(api::LABEL_WORKER) == Some("foreign"),
-            pod_made: map.annotations().contains_key(ANNOTATION_POD_MADE),
+            pod_made: map
+                .annotations()
+                .get(ANNOTATION_POD_MADE)
+                .map(|text| text.parse().unwrap_or(Timestamp::UNIX_EPOCH)),
             data: map.data.unwrap_or_default(),
         }
     }

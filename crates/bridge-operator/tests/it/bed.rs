@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 /// How long anything may take. Waiting is always by watch; this only ends a test that would wait for ever.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 
 static INSTALLED: OnceCell<String> = OnceCell::const_new();
 

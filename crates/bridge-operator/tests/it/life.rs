@@ -215,8 +215,8 @@ async fn a_cancel_without_its_secret_is_blocked_until_someone_helps() {
     }
     let _ = bed.api::<Secret>().delete("mysecret", &DeleteParams::default()).await.unwrap();
     for name in ["restored", "abandoned"] {
-        let pods: Api<Pod> = bed.api();
-        let _ = pods.delete(&names::pod(name), &DeleteParams::default().grace_period(0)).await.unwrap();
+        let pod = bed.until_pod_runs(name, None).await;
+        kill_process(Pid::from_raw(bed.worker_process(&pod)).unwrap(), Signal::KILL).unwrap();
         bed.until(name, "waiting for the Secret", |status| {
             condition(status, "Ready") == Some(("False".into(), "SecretMissing".into()))
         })
