@@ -1,5 +1,7 @@
 //! What the command line takes.
 
+#![allow(clippy::doc_markdown, reason = "shown as help, where backticks are noise")]
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -32,6 +34,16 @@ pub enum Command {
     Logs(LogsArguments),
     /// End jobs, and wait until their remote systems confirm it
     Kill(KillArguments),
+    /// Create the BridgeJobs of files in a cluster
+    ///
+    /// The files are checked before anything is sent. Both API groups of the seeds are taken.
+    Submit(SubmitArguments),
+    /// List the BridgeJobs of a cluster
+    Get(GetArguments),
+    /// Show all that is known of a BridgeJob of a cluster, its conditions and Events
+    Describe(DescribeArguments),
+    /// Wait until BridgeJobs of a cluster have ended, and end with their exit code
+    Wait(WaitArguments),
     /// Run the operator: one controller pod for each BridgeJob of the cluster
     Operator(OperatorArguments),
     /// Run the controller pod of one job, described by its ConfigMap
@@ -39,6 +51,8 @@ pub enum Command {
     /// Needs the environment variables NAMESPACE and JOBNAME, and the Secrets mounted at /credentials and
     /// /s3credentials.
     Worker(WorkerArguments),
+    /// Print all that a cluster needs to run the operator, for kubectl apply
+    Manifest(ManifestArguments),
     /// Print the CustomResourceDefinition of a BridgeJob
     Crd,
     /// Print a completion script
@@ -142,6 +156,10 @@ pub struct LogsArguments {
     #[arg(short, long)]
     pub follow: bool,
 
+    /// Which cluster, if the job is in one.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+
     /// Where secrets are.
     #[command(flatten)]
     pub secrets: SecretArguments,
@@ -154,6 +172,10 @@ pub struct KillArguments {
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 
+    /// Which cluster, if the job is in one.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+
     /// Where secrets are.
     #[command(flatten)]
     pub secrets: SecretArguments,
@@ -161,6 +183,113 @@ pub struct KillArguments {
     /// How to write: text, or one JSON object a line
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
+}
+
+/// Which cluster, and where in it.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ClusterArguments {
+    /// Namespace in the cluster [default: that of the context]
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+
+    /// Context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+impl ClusterArguments {
+    /// Whether any of them was given: `logs` and `kill` then mean a job of the cluster.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        self.namespace.is_some() || self.context.is_some()
+    }
+}
+
+/// `bridge submit`
+#[derive(Debug, Args)]
+pub struct SubmitArguments {
+    /// YAML or JSON files with BridgeJobs; - is standard input
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+
+    /// Wait until the jobs have ended, and end with their exit code
+    #[arg(short, long)]
+    pub wait: bool,
+
+    /// How to write: text, or one JSON object a line
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+/// `bridge get`
+#[derive(Debug, Args)]
+pub struct GetArguments {
+    /// The jobs [default: all]
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+
+    /// All namespaces
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+
+    /// How to write
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+/// `bridge describe`
+#[derive(Debug, Args)]
+pub struct DescribeArguments {
+    /// The job
+    pub name: String,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+}
+
+/// `bridge wait`
+#[derive(Debug, Args)]
+pub struct WaitArguments {
+    /// The jobs
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+
+    /// Wait no longer than so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
+
+    /// How to write: text, or one JSON object a line
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+/// `bridge manifest`
+#[derive(Debug, Args)]
+pub struct ManifestArguments {
+    /// Image of the operator and of its controller pods
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
+
+    /// Namespace of the operator
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+
+    /// How many instances; one acts, the others stand by
+    #[arg(long, value_name = "NUMBER")]
+    pub replicas: Option<u32>,
 }
 
 /// `bridge operator`

@@ -31,6 +31,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     if arguments.get(1).is_some_and(|word| word == bridge_adapters::local::SUPERVISE) {
         return supervise();
     }
+    let is_plugin = is_kubectl_plugin(&arguments);
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -42,7 +43,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     log_to_stderr();
     // One provider in the whole program; a second installation is refused and changes nothing.
     rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
-    match dispatch(cli) {
+    match dispatch(cli, is_plugin) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             eprint!("{failure}");
@@ -51,12 +52,29 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn dispatch(cli: Cli) -> Result<u8, Failure> {
+/// Whether this program runs as `kubectl bridge`: its jobs are those of the cluster then.
+fn is_kubectl_plugin(arguments: &[OsString]) -> bool {
+    let program = arguments.first().map(std::path::Path::new).and_then(std::path::Path::file_name);
+    program.and_then(std::ffi::OsStr::to_str).is_some_and(|name| name.starts_with("kubectl"))
+}
+
+fn dispatch(cli: Cli, is_plugin: bool) -> Result<u8, Failure> {
     let state_dir = cli.state_dir;
     match cli.command {
         Command::Run(arguments) => commands::run::run(&arguments, state_dir.as_deref()),
         Command::Plan(arguments) => commands::plan::run(&arguments, state_dir.as_deref()),
         Command::List(arguments) => commands::list::run(&arguments, state_dir.as_deref()),
+        Command::Logs(arguments) if is_plugin || arguments.cluster.is_given() => {
+            commands::cluster_logs::run(&arguments)
+        }
+        Command::Kill(arguments) if is_plugin || arguments.cluster.is_given() => {
+            commands::cluster_jobs::kill(&arguments)
+        }
+        Command::Submit(arguments) => commands::cluster_jobs::submit(&arguments),
+        Command::Get(arguments) => commands::cluster_jobs::get(&arguments),
+        Command::Describe(arguments) => commands::cluster_jobs::describe(&arguments),
+        Command::Wait(arguments) => commands::cluster_jobs::wait(&arguments),
+        Command::Manifest(arguments) => commands::manifest::run(&arguments),
         Command::Logs(arguments) => commands::logs::run(&arguments, state_dir.as_deref()),
         Command::Kill(arguments) => commands::kill::run(&arguments, state_dir.as_deref()),
         Command::Operator(arguments) => commands::operator::run(arguments),

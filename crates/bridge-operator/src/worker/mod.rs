@@ -157,7 +157,10 @@ pub async fn run<P: Parts>(
     let begun = describe(&data, &key, &settings).and_then(|job| equip(job, root, &settings, &*parts));
     let (job, equipment) = match begun {
         Ok(begun) => begun,
-        Err(problems) => return refuse(&*store, &key, &map, &problems, &settings.holder, &*clock).await,
+        Err(problems) => {
+            parts.say(&problems);
+            return refuse(&*store, &key, &map, &problems, &settings.holder, &*clock).await;
+        }
     };
     let described = Described { job, keeper, map_uid: uid };
     let worker = Worker { settings, maps, parts, key, described, equipment };

@@ -1,4 +1,4 @@
-//! `bridge crd`: the CustomResourceDefinition.
+//! `bridge crd`: the `CustomResourceDefinition`.
 
 use std::io::Write as _;
 

@@ -40,7 +40,8 @@ pub fn run(arguments: &ListArguments, state_dir: Option<&Path>) -> Result<u8, Fa
     if damaged.is_empty() { Ok(0) } else { Err(Failure { code: crate::failure::BAD_INPUT, messages: damaged }) }
 }
 
-fn as_json(rows: &[(JobView, bool)]) -> serde_json::Value {
+/// The jobs, and whether someone watches each, for programs.
+pub(super) fn as_json(rows: &[(JobView, bool)]) -> serde_json::Value {
     let jobs: Vec<serde_json::Value> = rows
         .iter()
         .map(|(view, watched)| {
@@ -52,7 +53,8 @@ fn as_json(rows: &[(JobView, bool)]) -> serde_json::Value {
     json!({ "jobs": jobs })
 }
 
-fn table(rows: &[(JobView, bool)]) -> String {
+/// The jobs, and whether someone watches each, for people.
+pub(super) fn table(rows: &[(JobView, bool)]) -> String {
     if rows.is_empty() {
         return "no jobs\n".to_owned();
     }

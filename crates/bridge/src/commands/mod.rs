@@ -1,11 +1,14 @@
 //! One module a command.
 
 pub mod cluster;
+pub mod cluster_jobs;
+pub mod cluster_logs;
 pub mod completions;
 pub mod crd;
 pub mod kill;
 pub mod list;
 pub mod logs;
+pub mod manifest;
 pub mod operator;
 pub mod plan;
 pub mod prepare;

@@ -37,9 +37,9 @@ pub fn run(arguments: &PlanArguments, state_dir: Option<&Path>) -> Result<u8, Fa
     let described = jobs.iter().zip(&previews);
     let text = match arguments.output {
         Format::Text => {
-            let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
-            let plans: Vec<String> = described.map(|(job, preview)| redacted(job, as_text(job, preview))).collect();
-            format!("{notes}{}", plans.join("\n"))
+            let notes = notes.iter().map(|note| format!("note: {note}\n"));
+            let plans = described.map(|(job, preview)| redacted(job, as_text(job, preview)));
+            notes.chain(plans).collect::<Vec<_>>().join("\n")
         }
         Format::Json => {
             let plans: Vec<Value> = described.map(|(job, preview)| as_json(job, preview)).collect();

@@ -66,10 +66,10 @@ pub fn run(arguments: &RunArguments, state_dir: Option<&Path>) -> Result<u8, Fai
             Ok(more) => {
                 exits.extend(more.into_values());
                 // Whoever was told to leave at once does not wait for a slow reader either.
-                if !exits.contains(&JobExit::NotEnded) {
-                    screen.close().await;
-                } else {
+                if exits.contains(&JobExit::NotEnded) {
                     tokio::time::timeout(Duration::from_secs(1), screen.close()).await.ok();
+                } else {
+                    screen.close().await;
                 }
                 Ok(worst(exits))
             }
@@ -83,7 +83,7 @@ enum Admission {
     /// It is new, or runs once more.
     Begin,
     /// It was begun before and goes on.
-    GoOn(Box<JobFile>, Option<JobRecord>),
+    GoOn(Box<JobFile>, Option<Box<JobRecord>>),
     /// It ended before.
     Over(Box<JobFile>, Box<JobRecord>),
 }
@@ -120,7 +120,7 @@ fn admit(state: &StateFolder, prepared: Vec<Prepared>, again: bool) -> Result<(V
                 driven.extend(drivable(job, folder, lock, file));
             }
             Admission::GoOn(file, record) => {
-                let file = go_on(&folder, &lock, &job, *file, record.as_ref())?;
+                let file = go_on(&folder, &lock, &job, *file, record.as_deref())?;
                 driven.extend(drivable(job, folder, lock, file));
             }
         }
@@ -193,7 +193,7 @@ fn decide(folder: &JobFolder, job: &Prepared, again: bool) -> Result<Admission, 
         (false, true, _) => Err(Failure::input(format!(
             "job {key} has not ended ({status}), so it cannot be run again; end it first with: bridge kill {key}"
         ))),
-        (false, false, "") => Ok(Admission::GoOn(Box::new(file), record)),
+        (false, false, "") => Ok(Admission::GoOn(Box::new(file), record.map(Box::new))),
         (false, false, change) => Err(Failure::input(format!(
             "{}: job {key} has not ended ({status}) and was begun with other content:\n{change}wait for it with the file as it \
              was, or end it with: bridge kill {key}, and then say --again",

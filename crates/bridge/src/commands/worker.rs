@@ -66,10 +66,7 @@ pub fn run(arguments: WorkerArguments) -> Result<u8, Failure> {
     // Calls under way are not waited for: whoever goes on looks first.
     runtime.shutdown_background();
     Ok(match end {
-        WorkerEnd::Ended(view) => {
-            say(&format!("{}: {}", view.status, view.message));
-            view.process_exit_code()
-        }
+        WorkerEnd::Ended(view) => view.process_exit_code(),
         WorkerEnd::Fenced => {
             say("another pod works on this job");
             REPLACED
