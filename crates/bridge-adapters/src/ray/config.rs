@@ -29,7 +29,7 @@ impl Config {
             url: url.into(),
             // Within the time in which a submission may be sent at all.
             timeout: Duration::from_secs(20),
-            upload_timeout: Duration::from_secs(60),
+            upload_timeout: Duration::from_mins(1),
             log_wait: Duration::from_secs(1),
             // Ray's dashboard takes 100 MiB.
             package_bytes: 32 * MIB,

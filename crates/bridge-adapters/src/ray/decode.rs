@@ -171,7 +171,7 @@ mod tests {
                 '\\' => out.push_str("\\\\"),
                 '/' => out.push_str("\\/"),
                 ' '..='~' => out.push(char),
-                _ => char.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}"))),
+                _ => out.extend(char.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))),
             }
             out
         });

@@ -72,7 +72,7 @@ struct Reader {
 
 enum Source {
     /// As it grows.
-    Tail(Tail),
+    Tail(Box<Tail>),
     /// As it was when it was asked for; `ended`: nothing will follow.
     Whole { body: BoxStream<'static, std::io::Result<Bytes>>, decoder: LogDecoder, ended: bool },
 }
@@ -244,7 +244,7 @@ impl RayManager {
             }
         }
         match Tail::new(upgrade, &key).await {
-            Some(tail) => Ok(Reader::new(Source::Tail(tail))),
+            Some(tail) => Ok(Reader::new(Source::Tail(Box::new(tail)))),
             None => self.open_whole(id, false).await,
         }
     }

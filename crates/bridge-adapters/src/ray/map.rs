@@ -69,10 +69,10 @@ pub(super) fn is_ended(job: &JobDetails) -> bool {
 
 /// What a poll tells of a job.
 pub(super) fn sighting(job: &JobDetails, cancelling: bool) -> Sighting {
-    let node = job.driver_agent_http_address.as_deref().and_then(host);
+    let host = job.driver_agent_http_address.as_deref().and_then(host);
     // Ray's start time is when it took the job. One that never came to a node has not started.
-    let started = node.as_ref().and(job.start_time).and_then(moment);
-    let facts = Facts { started, ended: job.end_time.and_then(moment), node, ..Facts::default() };
+    let started = host.as_ref().and(job.start_time).and_then(moment);
+    let facts = Facts { started, ended: job.end_time.and_then(moment), node: host, ..Facts::default() };
     match job.status.as_str() {
         "PENDING" => {
             let note = cancelling.then(|| STOPPED_AND_PENDING.to_owned());

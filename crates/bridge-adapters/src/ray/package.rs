@@ -34,9 +34,11 @@ impl Package {
         // have the same script; with the content, a file that was replaced before a new try is not taken from a cache.
         let mut hash = Sha256::new();
         hash.update(token.as_str());
-        pieces.iter().for_each(|piece| hash.update(piece));
-        let hash: String = hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        Some(Self { name: format!("_ray_pkg_{hash}.zip"), pieces, size })
+        for piece in &pieces {
+            hash.update(piece);
+        }
+        let hash: Vec<String> = hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Some(Self { name: format!("_ray_pkg_{}.zip", hash.concat()), pieces, size })
     }
 
     /// What a `runtime_env` calls it.

@@ -15,7 +15,7 @@ use super::package::Entry;
 use super::{MANAGER, entrypoint};
 
 /// Inputs of a job that was never submitted, e.g. because it was deleted, make room after this time.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
+const FORGOTTEN_AFTER: Duration = Duration::from_hours(1);
 
 /// Inputs by job.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Path, Request, State, WebSocketUpgrade};
-use axum::http::{HeaderMap, Method, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -44,29 +44,30 @@ pub(super) fn router(head: Head) -> Router {
 /// Tokens, and what Ray takes for the traffic of a browser.
 async fn guard(State(head): State<Head>, request: Request, next: Next) -> Response {
     let headers = request.headers();
-    let agent = headers.get(header::USER_AGENT).map(|value| value.as_bytes()).unwrap_or_default();
+    let agent = headers.get(header::USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
     let browser = agent.starts_with(b"Mozilla") || headers.contains_key(header::ORIGIN);
     if browser && request.method() != Method::GET {
         return text_response(405, format!("'{}' method not allowed for browser traffic.", request.method()));
     }
-    if let Err(refusal) = authenticate(&head, headers) {
-        return refusal;
+    match rejection(&head, headers) {
+        Some(rejection) => rejection,
+        None => next.run(request).await,
     }
-    next.run(request).await
 }
 
-fn authenticate(head: &Head, headers: &HeaderMap) -> Result<(), Response> {
+/// What is wrong with the token, if anything is.
+fn rejection(head: &Head, headers: &HeaderMap) -> Option<Response> {
     let mut state = head.lock();
     let given = headers.get(header::AUTHORIZATION).or_else(|| headers.get("x-ray-authorization"));
     let given = given.and_then(|value| value.to_str().ok()).map(str::to_owned);
     if state.authorizations.len() < MOST_AUTHORIZATIONS {
         state.authorizations.push(given.clone().unwrap_or_default());
     }
-    let Some(token) = &state.token else { return Ok(()) };
+    let token = state.token.as_ref()?;
     match given {
-        None => Err(text_response(401, "Unauthorized: Missing authentication token")),
-        Some(given) if given == format!("Bearer {token}") => Ok(()),
-        Some(_) => Err(text_response(403, "Forbidden: Invalid authentication token")),
+        None => Some(text_response(401, "Unauthorized: Missing authentication token")),
+        Some(given) if given == format!("Bearer {token}") => None,
+        Some(_) => Some(text_response(403, "Forbidden: Invalid authentication token")),
     }
 }
 
@@ -104,7 +105,7 @@ async fn list(State(head): State<Head>) -> Response {
 
 async fn submit(State(head): State<Head>, body: Bytes) -> Response {
     under(&head.faults, Operation::Submit, ERROR_BODY, async || match read_request(&body) {
-        Err(refusal) => refusal,
+        Err(refusal) => *refusal,
         Ok(request) => accept(&head, request),
     })
     .await

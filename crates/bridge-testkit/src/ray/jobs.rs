@@ -1,6 +1,7 @@
 //! The jobs of an emulated head, and how they really run.
 
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -211,7 +212,6 @@ impl Job {
         if stopped {
             return self.end("STOPPED", "Job was intentionally stopped.".to_owned(), None, None);
         }
-        use std::os::unix::process::ExitStatusExt;
         let code = status.ok().and_then(|status| status.code().or_else(|| status.signal().map(i32::wrapping_neg)));
         match code {
             Some(0) => self.end("SUCCEEDED", "Job finished successfully.".to_owned(), None, Some(0)),

@@ -48,7 +48,7 @@ impl Default for Options {
         Self {
             token: None,
             cpus: 4.0,
-            start_timeout: Duration::from_secs(900),
+            start_timeout: Duration::from_mins(15),
             start_delay: Duration::ZERO,
             stop_wait: Duration::from_secs(3),
             tail_interval: Duration::from_millis(100),
@@ -99,6 +99,7 @@ impl RayServer {
     }
 
     /// Forgets one job, as `DELETE` does.
+    #[must_use]
     pub fn forget(&self, id: &str) -> bool {
         self.head.lock().jobs.remove(id).is_some()
     }
@@ -176,8 +177,8 @@ impl Head {
 
     fn log_file(&self, id: &str) -> PathBuf {
         // Ids are anything; a path is not.
-        let name: String = id.bytes().map(|byte| format!("{byte:02x}")).collect();
-        self.folder.path().join("logs").join(format!("job-driver-{name}.log"))
+        let name: Vec<String> = id.bytes().map(|byte| format!("{byte:02x}")).collect();
+        self.folder.path().join("logs").join(format!("job-driver-{}.log", name.concat()))
     }
 }
 

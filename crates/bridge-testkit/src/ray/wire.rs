@@ -16,7 +16,7 @@ pub(super) fn json_response(value: &Value) -> Response {
         if char.is_ascii() {
             text.push(char);
         } else {
-            char.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text.push_str(&format!("\\u{unit:04x}")));
+            text.extend(char.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
         }
     }
     ([(header::CONTENT_TYPE, "application/json; charset=utf-8")], text).into_response()
@@ -74,9 +74,9 @@ const FIELDS: [&str; 11] = [
 ];
 
 /// Reads the body of a submission, or says what Ray would.
-pub(super) fn read_request(body: &[u8]) -> Result<Request, Response> {
-    let Ok(Value::Object(given)) = serde_json::from_slice(body) else { return Err(in_trouble()) };
-    let wrong = |error: String| bad_request(&format!("TypeError: {error}"));
+pub(super) fn read_request(body: &[u8]) -> Result<Request, Box<Response>> {
+    let Ok(Value::Object(given)) = serde_json::from_slice(body) else { return Err(Box::new(in_trouble())) };
+    let wrong = |error: String| Box::new(bad_request(&format!("TypeError: {error}")));
     if let Some(unknown) = given.keys().find(|key| !FIELDS.contains(&key.as_str())) {
         return Err(wrong(format!("JobSubmitRequest.__init__() got an unexpected keyword argument '{unknown}'")));
     }

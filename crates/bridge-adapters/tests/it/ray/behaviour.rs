@@ -4,7 +4,6 @@ use bridge_core::manager::{ErrorKind, Files, Found, LoadProbe, Phase, SubmitErro
 use bridge_testkit::faults::Fault;
 use bytes::Bytes;
 use futures::StreamExt;
-use jiff::Timestamp;
 
 use super::*;
 
@@ -106,10 +105,10 @@ async fn a_stopped_job_that_waits_says_so_and_ends_as_cancelled() {
 async fn a_head_that_was_started_again_has_forgotten() {
     let cluster = Cluster::start().await;
     let job = command("forgotten", "sleep 60");
-    let intended = Timestamp::now();
+    let intended = now();
     let tracked = submit(&cluster.manager, &job).await;
     // Sessions are named by the second.
-    until("another second", async || (Timestamp::now().duration_since(intended).as_secs() >= 3).then_some(())).await;
+    until("another second", async || (now().duration_since(intended).as_secs() >= 3).then_some(())).await;
     cluster.server.restart();
     assert_eq!(look(&cluster.manager, &tracked).await, Sighting::Gone);
     cluster.manager.cancel(&tracked).await.unwrap();
@@ -117,7 +116,7 @@ async fn a_head_that_was_started_again_has_forgotten() {
     let Found::CannotTell(why) = found else { panic!("the old head may have run it: {found:?}") };
     assert!(why.contains("started again"), "{why}");
     // What was intended after the start would be known.
-    assert_eq!(cluster.manager.find(&SubmitToken::derive("new", 1), Timestamp::now()).await.unwrap(), Found::Absent);
+    assert_eq!(cluster.manager.find(&SubmitToken::derive("new", 1), now()).await.unwrap(), Found::Absent);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,6 @@ use bridge_core::manager::{
 use bridge_testkit::lab::{self, Lab};
 use bytes::Bytes;
 use futures::StreamExt;
-use jiff::Timestamp;
 use secrecy::ExposeSecret;
 
 use super::*;
@@ -54,7 +53,7 @@ impl Subject for RealRay {
     }
 
     fn max_wait(&self) -> Duration {
-        Duration::from_secs(120)
+        Duration::from_mins(2)
     }
 
     fn look_again_after(&self) -> Duration {
@@ -120,7 +119,7 @@ async fn a_counting_actor_runs_on_a_real_ray_and_is_followed_live() {
     let content = futures::stream::iter([Ok(Bytes::from_static("größe".as_bytes()))]).boxed();
     ray.manager.put(&job.token, "input.txt", content).await.unwrap();
     let counter = submit(&ray.manager, &job).await;
-    assert_eq!(ray.manager.find(&job.token, Timestamp::now()).await.unwrap(), Found::Jobs(vec![counter.id.clone()]));
+    assert_eq!(ray.manager.find(&job.token, now()).await.unwrap(), Found::Jobs(vec![counter.id.clone()]));
 
     let talking = submit(
         &ray.manager,
@@ -133,11 +132,11 @@ async fn a_counting_actor_runs_on_a_real_ray_and_is_followed_live() {
     let (mut text, mut cursor, mut delays) = (String::new(), LogCursor(0), Vec::new());
     until("the end of a followed log", async || {
         let chunk = ray.manager.read(&talking, LogStream::Stdout, cursor).await.unwrap();
-        let now = Timestamp::now().as_microsecond();
+        let read = now().as_microsecond();
         let new = String::from_utf8_lossy(&chunk.data).into_owned();
         for line in new.lines().filter_map(|line| line.strip_prefix("at ")?.parse::<f64>().ok()) {
             #[allow(clippy::cast_possible_truncation, reason = "microseconds of this century")]
-            delays.push(now - (line * 1e6) as i64);
+            delays.push(read - (line * 1e6) as i64);
         }
         text.push_str(&new);
         cursor = chunk.next;
@@ -226,7 +225,7 @@ async fn a_real_ray_that_is_started_again_has_another_token_and_no_memory() {
     assert!(error.kind == ErrorKind::Credential && error.message.contains("asks for a token"), "{error}");
 
     secret.set(&[("token", ray.token.expose_secret())]);
-    let intended = Timestamp::now();
+    let intended = now();
     let tracked = submit(&manager, &job).await;
     assert_eq!(submit(&manager, &job).await, tracked, "there already is a success");
     until("the start", async || {

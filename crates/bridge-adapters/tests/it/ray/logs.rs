@@ -78,7 +78,7 @@ async fn output_is_there_soon_after_it_was_written() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_websocket_that_is_slow_does_not_keep_output_back() {
-    let slow = Options { tail_interval: Duration::from_secs(600), ..quick() };
+    let slow = Options { tail_interval: Duration::from_mins(10), ..quick() };
     let cluster = Cluster::with(slow, &Secret::default()).await;
     let talker = Talker::new("slow");
     let job = submit(&cluster.manager, &talker.job).await;
@@ -109,7 +109,7 @@ async fn a_follower_goes_on_after_a_break_and_in_another_process() {
         cluster.faults.always(Operation::Logs, fault.clone());
         match broken.read(&job, LogStream::Stdout, cursor).await {
             Ok(chunk) => {
-                assert!(chunk.data.is_empty() && !chunk.end && chunk.next == cursor, "{fault:?} gave {chunk:?}")
+                assert!(chunk.data.is_empty() && !chunk.end && chunk.next == cursor, "{fault:?} gave {chunk:?}");
             }
             Err(error) => assert!(!error.kind.is_final(), "{fault:?}: {error}"),
         }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bridge_adapters::ray::{Config, RayManager};
+use bridge_core::clock::{Clock, SystemClock};
 use bridge_core::credentials::{CredentialError, CredentialSource, Credentials};
 use bridge_core::ids::{RemoteId, SubmitToken};
 use bridge_core::manager::{Facts, Outcome, ResourceManager, Sighting, Tracked};
@@ -18,9 +19,10 @@ use bridge_core::plan::{Script, Submission};
 use bridge_testkit::conformance::{self, Sample, Subject};
 use bridge_testkit::faults::{FaultPlan, Operation};
 use bridge_testkit::ray::{Options, RayServer};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const TOKEN: &str = "a-token-that-nobody-may-see";
 
 /// A Secret that a test can change.
@@ -112,6 +114,10 @@ fn with_properties(job: Submission, properties: &Value) -> Submission {
 
 fn tracked(token: &SubmitToken) -> Tracked {
     Tracked { id: RemoteId::new(token.as_str()), token: token.clone(), verify: true, cancelling: false }
+}
+
+fn now() -> Timestamp {
+    SystemClock::new().now().wall
 }
 
 async fn submit(manager: &RayManager, job: &Submission) -> Tracked {

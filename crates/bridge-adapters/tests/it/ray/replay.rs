@@ -4,7 +4,6 @@ use axum::body::Body;
 use axum::http::{Method, Uri};
 use axum::response::Response;
 use bridge_core::manager::{ErrorKind, Found, LoadProbe, LogCursor, LogStream, Logs, ManagerError, SubmitError};
-use jiff::Timestamp;
 
 use super::*;
 
