@@ -49,14 +49,13 @@ pub(super) fn parse_url(text: &str) -> Result<Url, PlanError> {
         other => fault(format!("\"{shown}\" is not a URL ({other}); write it like this: https://host:port/path")),
     })?;
     match url.scheme() {
-        "local" => Ok(url),
         "http" | "https" if url.password().is_some() => Err(fault(
             "holds a password, which everyone who sees the job could read; put it into resourcesecret".to_owned(),
         )),
         "http" | "https" if url.fragment().is_some() || url.query().is_some() => {
             Err(fault(format!("\"{shown}\" has a query or a fragment; write only scheme, host, port and path")))
         }
-        "http" | "https" => Ok(url),
+        "local" | "http" | "https" => Ok(url),
         // `host:port` reads as a scheme.
         _ if url.cannot_be_a_base() => {
             Err(fault(format!("\"{shown}\" has no scheme; write it like this: https://{shown}")))
@@ -124,7 +123,7 @@ pub(super) fn image_parts(image: &str) -> (&str, Option<&str>) {
     // A colon before the last slash belongs to the registry's port.
     let tag_at = name.rfind(':').filter(|colon| !name[*colon..].contains('/'));
     match tag_at {
-        Some(colon) => (&name[..colon], digest.or(Some(&name[colon + 1..]))),
+        Some(colon) => (&name[..colon], digest.or_else(|| name.get(colon + 1..))),
         None => (name, digest),
     }
 }

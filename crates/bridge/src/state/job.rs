@@ -47,6 +47,12 @@ pub struct JobFile {
     pub secrets: BTreeMap<String, Origin>,
 }
 
+/// As much of a file of any program as says which program can read it.
+#[derive(Deserialize)]
+struct Versioned {
+    format: u32,
+}
+
 /// A job's folder.
 #[derive(Debug, Clone)]
 pub struct JobFolder {
@@ -134,10 +140,6 @@ impl JobFolder {
         let Some(text) = files::read(&path).map_err(|error| self.damaged(&path, &error.to_string()))? else {
             return Ok(None);
         };
-        #[derive(Deserialize)]
-        struct Versioned {
-            format: u32,
-        }
         let unreadable = |error: serde_json::Error| self.damaged(&path, &error.to_string());
         let Versioned { format } = serde_json::from_str(&text).map_err(unreadable)?;
         if format > FORMAT {

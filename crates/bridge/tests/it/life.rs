@@ -362,7 +362,7 @@ fn all_output_arrives_also_when_there_is_much() {
     let bench = Bench::new();
     bench.job("sample", "i=0\nwhile [ $i -lt 40000 ]; do echo 0123456789 $i; i=$((i+1)); done");
     let done = bench.bridge(&["run", "-q", "sample.yaml"]).ends(0);
-    let expected: String = (0..40_000).map(|i| format!("0123456789 {i}\n")).collect();
+    let expected = (0..40_000).map(|i| format!("0123456789 {i}\n")).collect::<Vec<_>>().concat();
     assert!(done.out == expected, "{} of {} bytes", done.out.len(), expected.len());
     assert_eq!(done.err, "");
 }

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod life;
+mod remote;
 mod secrets;
 mod support;
 mod words;

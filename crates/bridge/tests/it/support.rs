@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 /// Nothing that is waited for takes longer, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A folder for one test: job files, the state, and whatever its jobs write.
 pub(crate) struct Bench {
@@ -38,7 +38,8 @@ impl Bench {
     }
 
     pub(crate) fn yaml(&self, name: &str, script: &str, spec: &str) -> String {
-        let lines: String = script.lines().map(|line| format!("      {}\n", line.trim())).collect();
+        let lines: Vec<String> = script.lines().map(|line| format!("      {}\n", line.trim())).collect();
+        let lines = lines.concat();
         let folder = self.folder.path().display();
         format!(
             "apiVersion: bridgejob.ibm.com/v1alpha1\nkind: BridgeJob\nmetadata:\n  name: {name}\nspec:\n  \

@@ -36,7 +36,7 @@ impl What {
 fn run(bench: &Bench, files: &[PathBuf], more: &[&str]) -> Result<u8, Failure> {
     let state = bench.state();
     let words = [Path::new("bridge"), Path::new("--state-dir"), &state, Path::new("run")];
-    let words = words.into_iter().map(Path::as_os_str).chain(more.iter().map(|word| word.as_ref()));
+    let words = words.into_iter().map(Path::as_os_str).chain(more.iter().map(AsRef::as_ref));
     let cli = Cli::try_parse_from(words.chain(files.iter().map(|file| file.as_os_str()))).unwrap();
     let Command::Run(arguments) = cli.command else { panic!("{cli:?}") };
     bridge::commands::run::run(&arguments, cli.state_dir.as_deref())
@@ -150,7 +150,8 @@ fn the_program_says_it_on_standard_error() {
         bench.file("job.yaml", &what.text());
         for verb in ["run", "plan"] {
             let done = bench.bridge(&[verb, "job.yaml"]).ends(2);
-            let expected: String = messages.iter().map(|message| format!("error: job.yaml{message}\n")).collect();
+            let expected =
+                messages.iter().map(|message| format!("error: job.yaml{message}\n")).collect::<Vec<_>>().concat();
             assert_eq!((done.out.as_str(), done.err), ("", expected), "{name}");
         }
     }
