@@ -8,6 +8,7 @@
 mod access;
 mod alone;
 mod bed;
+mod docs;
 mod foreign;
 mod life;
 mod outage;
