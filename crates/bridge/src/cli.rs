@@ -93,6 +93,10 @@ pub struct RunArguments {
     #[command(flatten)]
     pub secrets: SecretArguments,
 
+    /// Where output can be read.
+    #[command(flatten)]
+    pub shared: SharedArguments,
+
     /// Run jobs that have ended once more, also with changed content
     #[arg(long)]
     pub again: bool,
@@ -120,6 +124,14 @@ pub struct SecretArguments {
     /// Take a Secret from a folder with a file for each key; may be given several times
     #[arg(long = "secret", value_name = "NAME=FOLDER", value_hint = ValueHint::DirPath)]
     pub folders: Vec<String>,
+}
+
+/// Folders that this machine and remote systems share.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SharedArguments {
+    /// Show output files of Slurm jobs that lie in this folder, which the compute nodes share; may be given several times
+    #[arg(id = "shared", long = "shared-folder", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub folders: Vec<PathBuf>,
 }
 
 /// `bridge plan`
@@ -163,6 +175,10 @@ pub struct LogsArguments {
     /// Where secrets are.
     #[command(flatten)]
     pub secrets: SecretArguments,
+
+    /// Where output can be read.
+    #[command(flatten)]
+    pub shared: SharedArguments,
 }
 
 /// `bridge kill`

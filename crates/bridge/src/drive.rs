@@ -355,7 +355,7 @@ pub fn show_output(
         };
         let (read, ()) = tokio::join!(reading, showing);
         if let Err(error) = read {
-            let note = format!("{key}: its output could not be read to the end: {}", error.message);
+            let note = format!("{key}: its output could not be read: {}", error.message);
             let _ = screen.send(Shown::Note(note)).await;
         }
     }

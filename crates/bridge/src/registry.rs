@@ -22,13 +22,23 @@ pub const BUILT: [ManagerKind; 3] = [ManagerKind::Slurm, ManagerKind::Ray, Manag
 pub struct Registry {
     /// The folder of local jobs.
     local: PathBuf,
+    /// Folders that this machine and the compute nodes share.
+    shared: Vec<PathBuf>,
     made: BTreeMap<Target, Arc<dyn ResourceManager>>,
 }
 
 impl Registry {
     /// A registry whose local jobs live in this folder.
     pub fn new(local: impl Into<PathBuf>) -> Self {
-        Self { local: local.into(), made: BTreeMap::new() }
+        Self { local: local.into(), shared: Vec::new(), made: BTreeMap::new() }
+    }
+
+    /// Output files below these folders may be shown. Only for whoever may read them anyway: the path of an output file
+    /// is chosen by the job's author.
+    #[must_use]
+    pub fn sharing(mut self, folders: &[PathBuf]) -> Self {
+        self.shared.extend_from_slice(folders);
+        self
     }
 
     /// The manager of a target. Nothing is sent.
@@ -45,7 +55,8 @@ impl Registry {
         let manager: Arc<dyn ResourceManager> = match target.manager {
             ManagerKind::Local => Arc::new(LocalManager::new(LocalConfig::new(&self.local))),
             ManagerKind::Slurm => {
-                let slurm = Slurm::new(SlurmConfig::new(&target.url), credentials, Arc::new(SystemClock::new()));
+                let config = SlurmConfig { shared_folders: self.shared.clone(), ..SlurmConfig::new(&target.url) };
+                let slurm = Slurm::new(config, credentials, Arc::new(SystemClock::new()));
                 Arc::new(slurm.map_err(|error| wrong_url(error.message))?)
             }
             ManagerKind::Ray => {

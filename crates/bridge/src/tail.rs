@@ -29,12 +29,17 @@ pub fn pauses(manager: ManagerKind) -> (Duration, Duration) {
     }
 }
 
+/// How often a manager has to say that it cannot show a stream: a job that waits may not have one yet.
+const REFUSALS: u32 = 3;
+
 /// Where one stream of a job has been read to.
 #[derive(Debug)]
 struct Place {
     stream: LogStream,
     cursor: LogCursor,
     over: bool,
+    refusals: u32,
+    refusal: Option<ManagerError>,
 }
 
 /// Sends the output of a job until nothing will follow, or until it was read to its end after `ended` became true.
@@ -52,15 +57,19 @@ pub async fn tail(
         stream,
         cursor: LogCursor::default(),
         over: false,
+        refusals: 0,
+        refusal: None,
     });
     let mut pause = shortest;
     let mut failures = 0;
     loop {
         // Looked at before the read: what was written before the end is then read after it.
         let is_last = *ended.borrow_and_update();
-        let round = read_round(logs, &job, &mut places, &pieces).await;
+        let round = read_round(logs, &job, &mut places, &pieces, is_last).await;
         if places.iter().all(|place| place.over) || pieces.is_closed() {
-            return Ok(());
+            // It cannot be shown: the user is told where it is. Standard error may well be a part of it.
+            let [out, _] = places;
+            return out.refusal.map_or(Ok(()), Err);
         }
         match round {
             Ok(true) => {
@@ -88,6 +97,7 @@ async fn read_round(
     job: &Tracked,
     places: &mut [Place],
     pieces: &mpsc::Sender<Piece>,
+    is_last: bool,
 ) -> Result<bool, ManagerError> {
     let mut came = false;
     let mut failed = None;
@@ -95,6 +105,7 @@ async fn read_round(
         match logs.read(job, place.stream, place.cursor).await {
             Ok(chunk) => {
                 came |= !chunk.data.is_empty();
+                place.refusal = None;
                 place.cursor = chunk.next;
                 place.over = chunk.end;
                 if !chunk.data.is_empty()
@@ -103,7 +114,11 @@ async fn read_round(
                     place.over = true;
                 }
             }
-            Err(error) if error.kind == ErrorKind::Unsupported => place.over = true,
+            Err(error) if error.kind == ErrorKind::Unsupported => {
+                place.refusals += 1;
+                place.over = is_last || place.refusals >= REFUSALS;
+                place.refusal = Some(error);
+            }
             Err(error) => failed = Some(error),
         }
     }

@@ -32,6 +32,10 @@ impl Logs for LocalManager {
             };
             let path = match stream {
                 LogStream::Stdout => &job.stdout,
+                // One file for both is shown once.
+                LogStream::Stderr if job.stderr == job.stdout => {
+                    return Ok(Some(LogChunk { data: Bytes::new(), next: cursor, end: ended }));
+                }
                 LogStream::Stderr => &job.stderr,
             };
             read_from(path, cursor, ended).map(Some)

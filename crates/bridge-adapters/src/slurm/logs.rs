@@ -25,6 +25,10 @@ impl Logs for Slurm {
         };
         let path = match stream {
             LogStream::Stdout => facts.stdout,
+            // One file for both is shown once.
+            LogStream::Stderr if facts.stderr.is_some() && facts.stderr == facts.stdout => {
+                return Ok(LogChunk { data: Bytes::new(), next: cursor, end: has_ended });
+            }
             LogStream::Stderr => facts.stderr,
         };
         let path = path.ok_or_else(|| {

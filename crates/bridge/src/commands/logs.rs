@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::block_on;
 use super::reopen::reopen;
+use super::run::absolute;
 use crate::cli::{Format, LogsArguments};
 use crate::drive::show_output;
 use crate::failure::Failure;
@@ -25,7 +26,8 @@ pub fn run(arguments: &LogsArguments, state_dir: Option<&Path>) -> Result<u8, Fa
     let state = StateFolder::locate(state_dir, &process_environment)?;
     let folder = state.find(&arguments.name)?;
     let never = || Failure::input(format!("job {} was never run; there is no output", folder.key()));
-    let Remembered { job, record } = folder.remembered()?.ok_or_else(never)?;
+    let Remembered { mut job, record } = folder.remembered()?.ok_or_else(never)?;
+    job.shared.extend(absolute(&arguments.shared.folders)?);
     let reopened = reopen(&state, &job, &arguments.secrets.folders)?;
     if reopened.manager.logs().is_none() {
         return Err(Failure::input(format!(

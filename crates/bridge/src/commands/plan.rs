@@ -11,6 +11,7 @@ use super::prepare::{Prepared, prepare, refused};
 use crate::cli::{Format, PlanArguments};
 use crate::failure::Failure;
 use crate::input;
+use crate::registry::Registry;
 use crate::secrets::{Origin, process_environment};
 use crate::state::StateFolder;
 
@@ -19,7 +20,7 @@ pub fn run(arguments: &PlanArguments, state_dir: Option<&Path>) -> Result<u8, Fa
     let state = StateFolder::locate(state_dir, &process_environment)?;
     let mut files = input::read(&arguments.files)?;
     let notes = std::mem::take(&mut files.notes);
-    let jobs = prepare(files, &arguments.secrets.folders, &process_environment, state.local())?;
+    let jobs = prepare(files, &arguments.secrets.folders, &process_environment, Registry::new(state.local()))?;
     let mut previews = Vec::new();
     let mut problems = Vec::new();
     for job in &jobs {

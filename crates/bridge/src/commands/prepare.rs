@@ -1,7 +1,6 @@
 //! From files to plans and managers, or everything that is in the way.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bridge_api::reader::{JobDocument, Problem};
@@ -102,11 +101,10 @@ pub fn prepare(
     input: Input,
     secret_folders: &[String],
     environment: &dyn Fn(&str) -> Option<String>,
-    local: PathBuf,
+    mut registry: Registry,
 ) -> Result<Vec<Prepared>, Failure> {
     let Input { jobs, secrets, .. } = input;
     let book = SecretBook::new(secret_folders, secrets, environment)?;
-    let mut registry = Registry::new(local);
     let mut prepared = Vec::new();
     let mut problems = Vec::new();
     for document in jobs {

@@ -31,7 +31,7 @@ pub fn reopen(state: &StateFolder, job: &JobFile, secret_folders: &[String]) -> 
         let found = book.find(&key.namespace, &need).map_err(refuse)?;
         secrets.insert(need.secret.0.clone(), found);
     }
-    let mut registry = Registry::new(state.local());
+    let mut registry = Registry::new(state.local()).sharing(&job.shared);
     let manager = registry.manager(&job.plan.target, credentials_of(&job.plan, &secrets)).map_err(refuse)?;
     let staging = registry.storage(&job.plan, storage_keys_of(&job.plan, &secrets));
     Ok(Reopened { manager, staging })

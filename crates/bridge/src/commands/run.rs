@@ -1,7 +1,7 @@
 //! `bridge run`: jobs of files, from here to their ends.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bridge_api::reader::Problem;
@@ -18,6 +18,7 @@ use crate::content::{content, difference};
 use crate::drive::{Driven, Manner, drive, exit_of};
 use crate::failure::{Failure, JobExit, worst};
 use crate::input;
+use crate::registry::Registry;
 use crate::screen::{Screen, Shown, Style};
 use crate::secrets::process_environment;
 use crate::signals::Signals;
@@ -32,8 +33,10 @@ pub fn run(arguments: &RunArguments, state_dir: Option<&Path>) -> Result<u8, Fai
     let state = StateFolder::locate(state_dir, &process_environment)?;
     let mut files = input::read(&arguments.files)?;
     let notes = std::mem::take(&mut files.notes);
-    let prepared = prepare(files, &arguments.secrets.folders, &process_environment, state.local())?;
-    let (admitted, ended) = admit(&state, prepared, arguments.again)?;
+    let shared = absolute(&arguments.shared.folders)?;
+    let registry = Registry::new(state.local()).sharing(&shared);
+    let prepared = prepare(files, &arguments.secrets.folders, &process_environment, registry)?;
+    let (admitted, ended) = admit(&state, prepared, &Asked { again: arguments.again, shared })?;
 
     let several = admitted.len() + ended.len() > 1;
     let style = Style { format: arguments.output, quiet: arguments.quiet, several };
@@ -78,6 +81,21 @@ pub fn run(arguments: &RunArguments, state_dir: Option<&Path>) -> Result<u8, Fai
     })?
 }
 
+/// What the arguments say about all jobs.
+struct Asked {
+    again: bool,
+    shared: Vec<PathBuf>,
+}
+
+/// The folders, so that they mean the same to later commands.
+pub(super) fn absolute(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let one = |folder: &PathBuf| {
+        std::path::absolute(folder)
+            .map_err(|error| Failure::input(format!("--shared-folder {}: {error}", folder.display())))
+    };
+    folders.iter().map(one).collect()
+}
+
 /// What is to be done with a job.
 enum Admission {
     /// It is new, or runs once more.
@@ -91,13 +109,13 @@ enum Admission {
 type Ended = Vec<(JobFile, JobRecord)>;
 
 /// Takes all jobs for this process, or none: whatever is wrong with one of them, nothing is run.
-fn admit(state: &StateFolder, prepared: Vec<Prepared>, again: bool) -> Result<(Vec<Driven>, Ended), Failure> {
+fn admit(state: &StateFolder, prepared: Vec<Prepared>, asked: &Asked) -> Result<(Vec<Driven>, Ended), Failure> {
     let there = state.check()?;
     let mut problems = Vec::new();
     for job in &prepared {
         // Before anything is made: a job that was never run, and never could be, leaves no trace.
         let is_new = !there || state.job(&job.plan.key).remembered()?.is_none();
-        problems.extend(faults(job, is_new || again));
+        problems.extend(faults(job, is_new || asked.again));
     }
     if !problems.is_empty() {
         return Err(Failure::problems(&problems));
@@ -107,7 +125,7 @@ fn admit(state: &StateFolder, prepared: Vec<Prepared>, again: bool) -> Result<(V
     for job in prepared {
         let folder = state.job(&job.plan.key);
         let lock = lock(&folder)?;
-        let admission = decide(&folder, &job, again)?;
+        let admission = decide(&folder, &job, asked.again)?;
         taken.push((job, folder, lock, admission));
     }
     let mut driven = Vec::new();
@@ -116,11 +134,11 @@ fn admit(state: &StateFolder, prepared: Vec<Prepared>, again: bool) -> Result<(V
         match admission {
             Admission::Over(file, record) => ended.push((*file, *record)),
             Admission::Begin => {
-                let file = begin(&folder, &lock, &job)?;
+                let file = begin(&folder, &lock, &job, asked)?;
                 driven.extend(drivable(job, folder, lock, file));
             }
             Admission::GoOn(file, record) => {
-                let file = go_on(&folder, &lock, &job, *file, record.as_deref())?;
+                let file = go_on(&folder, &lock, &job, asked, *file, record.as_deref())?;
                 driven.extend(drivable(job, folder, lock, file));
             }
         }
@@ -202,7 +220,7 @@ fn decide(folder: &JobFolder, job: &Prepared, again: bool) -> Result<Admission, 
     }
 }
 
-fn begin(folder: &JobFolder, lock: &Lock, job: &Prepared) -> Result<JobFile, Failure> {
+fn begin(folder: &JobFolder, lock: &Lock, job: &Prepared, asked: &Asked) -> Result<JobFile, Failure> {
     let cannot = |error: std::io::Error| Failure::trouble(format!("/dev/urandom cannot be read: {error}"));
     let run = random_id().map_err(cannot)?;
     let mut plan = job.plan.clone();
@@ -215,6 +233,7 @@ fn begin(folder: &JobFolder, lock: &Lock, job: &Prepared) -> Result<JobFile, Fai
         spec: job.document.job.spec.clone(),
         plan,
         secrets: job.origins(),
+        shared: asked.shared.clone(),
     };
     let record = JobRecord::new(run, unique_name("begin").map_err(cannot)?);
     folder.begin(lock, &file, &record)?;
@@ -226,6 +245,7 @@ fn go_on(
     folder: &JobFolder,
     lock: &Lock,
     job: &Prepared,
+    asked: &Asked,
     mut file: JobFile,
     record: Option<&JobRecord>,
 ) -> Result<JobFile, Failure> {
@@ -235,6 +255,7 @@ fn go_on(
     file.spec.kill |= killed;
     file.plan.poll_seconds = job.plan.poll_seconds;
     file.secrets = job.origins();
+    file.shared.clone_from(&asked.shared);
     folder.update(lock, &file)?;
     if record.is_none() {
         // The record is gone, and nobody knows what was done: whoever goes on looks first.

@@ -45,6 +45,9 @@ pub struct JobFile {
     /// Where its Secrets were found; never their content.
     #[serde(default)]
     pub secrets: BTreeMap<String, Origin>,
+    /// Folders that this machine and the compute nodes share.
+    #[serde(default)]
+    pub shared: Vec<PathBuf>,
 }
 
 /// As much of a file of any program as says which program can read it.

@@ -218,7 +218,7 @@ fn a_detached_job_can_be_watched_and_ended() {
     assert_eq!(done.out, "");
     assert!(done.err.contains("sample: runs on as job bridge-"), "{done:?}");
     is_running(&bench);
-    assert!(bench.bridge(&["list"]).ends(0).out.contains("nobody watches it"));
+    assert!(bench.bridge(&["list"]).ends(0).out.contains("running; nobody watches it"));
     assert_eq!(bench.bridge(&["logs", "sample"]).ends(0).out, "begun\n");
     let logs = bench.start(&["logs", "-f", "sample"]);
     until("its output is followed", || logs.out() == "begun\n");
@@ -365,4 +365,13 @@ fn all_output_arrives_also_when_there_is_much() {
     let expected = (0..40_000).map(|i| format!("0123456789 {i}\n")).collect::<Vec<_>>().concat();
     assert!(done.out == expected, "{} of {} bytes", done.out.len(), expected.len());
     assert_eq!(done.err, "");
+}
+
+#[test]
+fn one_file_for_both_outputs_is_shown_once() {
+    let bench = Bench::new();
+    let properties = "  jobproperties:\n    OutputFileName: both\n    ErrorFileName: both\n";
+    bench.job_with("sample", "echo out\necho err >&2", properties);
+    let done = bench.bridge(&["run", "-q", "sample.yaml"]).ends(0);
+    assert_eq!((done.out.as_str(), done.err.as_str()), ("out\nerr\n", ""));
 }

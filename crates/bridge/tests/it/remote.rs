@@ -16,7 +16,8 @@ async fn slurm(bench: &Bench, script: &str) -> Emulator {
         "resourceURL: {}\n  resourceManager: slurm\n  resourcesecret: login\n  updateinterval: 1",
         emulator.url()
     );
-    let yaml = bench.yaml("sample", script, "").replace("resourceURL: \"local:\"", &url);
+    let folder = format!("  jobproperties:\n    currentWorkingDir: {}\n", bench.path("").display());
+    let yaml = bench.yaml("sample", script, &folder).replace("resourceURL: \"local:\"", &url);
     bench.file("sample.yaml", &(yaml + SECRET));
     emulator
 }
@@ -110,11 +111,28 @@ async fn scripts_and_data_come_from_s3_and_results_go_there() {
     );
     bench.file("sample.yaml", &yaml);
     let plan = bench.bridge(&["plan", "sample.yaml"]).ends(0);
-    for part in
-        ["brings    script: inputs:job.sh\n", "brings    file: inputs:data/numbers\n", "sends     sorted to results:sample/\n"]
-    {
+    for part in [
+        "brings    script: inputs:job.sh\n",
+        "brings    file: inputs:data/numbers\n",
+        "sends     sorted to results:sample/\n",
+    ] {
         assert!(plan.out.contains(part), "{part}\n{}", plan.out);
     }
     assert_eq!(bench.bridge(&["run", "sample.yaml"]).ends(0).out, "2\n1\n");
     assert_eq!(std::fs::read_to_string(s3.object_path("results", "sample/sorted")).unwrap(), "1\n2\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn output_of_a_slurm_job_is_shown_from_a_shared_folder_or_its_place_is_told() {
+    let bench = Bench::new();
+    let _emulator = slurm(&bench, "echo from slurm").await;
+    let done = bench.bridge(&["run", "sample.yaml"]).ends(0);
+    assert!(done.err.contains("sample: its output could not be read: the output is in "), "{done:?}");
+    let shared = bench.path("");
+    let shared = shared.to_str().unwrap();
+    let shown = bench.bridge(&["logs", "--shared-folder", shared, "sample"]).ends(0);
+    assert_eq!((shown.out.as_str(), shown.err.as_str()), ("from slurm\n", ""));
+    let done = bench.bridge(&["run", "--again", "--shared-folder", shared, "sample.yaml"]).ends(0);
+    assert_eq!(done.out, "from slurm\n");
+    assert_eq!(bench.bridge(&["logs", "sample"]).ends(0).out, "from slurm\n");
 }
