@@ -345,6 +345,8 @@ pub trait Carrier: Send + Sync {
 pub struct CarrierLimits {
     /// The largest file that can be sent, in bytes.
     pub largest_output: u64,
+    /// The job sends listed files only; its inputs and its output have ways of their own.
+    pub only_files: bool,
 }
 
 /// A file's content in pieces, so that no file is ever in memory as a whole.

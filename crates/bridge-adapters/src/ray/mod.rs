@@ -1,5 +1,6 @@
 #![doc = include_str!("docs.md")]
 
+mod carrier;
 mod client;
 mod config;
 mod decode;
@@ -23,7 +24,7 @@ use bridge_core::clock::{Clock, SystemClock};
 use bridge_core::credentials::CredentialSource;
 use bridge_core::ids::{RemoteId, SubmitToken};
 use bridge_core::manager::{
-    ByteStream, ErrorKind, Files, Found, Guarantee, Limits, LoadProbe, Logs, ManagerError, Preview, QueueLoad,
+    ByteStream, Carrier, ErrorKind, Files, Found, Guarantee, Limits, LoadProbe, Logs, ManagerError, Preview, QueueLoad,
     ResourceManager, Result, Sighting, SubmitError, Submitted, Tracked,
 };
 use bridge_core::plan::Submission;
@@ -227,6 +228,10 @@ impl ResourceManager for RayManager {
     }
 
     fn files(&self) -> Option<&dyn Files> {
+        Some(self)
+    }
+
+    fn carrier(&self) -> Option<&dyn Carrier> {
         Some(self)
     }
 

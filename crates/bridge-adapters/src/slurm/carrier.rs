@@ -14,7 +14,7 @@ const LARGEST_SCRIPT: usize = 4 * 1024 * 1024;
 
 impl Carrier for Slurm {
     fn limits(&self) -> CarrierLimits {
-        CarrierLimits { largest_output: wrapper::LARGEST }
+        CarrierLimits { largest_output: wrapper::LARGEST, only_files: false }
     }
 
     fn load(&self, mut job: Submission, cargo: &Cargo) -> Result<Submission> {

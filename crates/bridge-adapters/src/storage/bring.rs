@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bridge_api::schema::{MAX_SCRIPT, MAX_TEXT};
 use bridge_core::ids::SubmitToken;
-use bridge_core::manager::{ByteStream, Carrier, Files, ManagerError, ResourceManager};
+use bridge_core::manager::{ByteStream, Carrier, CarrierLimits, Files, ManagerError, ResourceManager};
 use bridge_core::plan::{JobPlan, ManagerKind, ObjectRef, Script, ScriptSource, Submission, TextSource, UploadPlan};
 use bridge_core::staging::{Cargo, Incoming, Outgoing, OutgoingSource, StagingError, glob, submission_without_objects};
 use bytes::Bytes;
@@ -34,7 +34,7 @@ impl S3Staging {
         if let Some(upload) = &plan.upload {
             items::check_names(upload)?;
         }
-        let carrier = manager.carrier().filter(|_| plan.upload.is_some() || !plan.inputs.is_empty());
+        let carrier = carrier_of(plan, manager);
         if let (Some(submission), None) = (submission_without_objects(plan, token), carrier) {
             // The store may be away now and back when there is something to send.
             return Ok(with_kwargs(plan, submission));
@@ -42,7 +42,10 @@ impl S3Staging {
         let store = self.open(plan).await?;
         let mut submission = texts(&store, plan, token).await?;
         match (carrier, manager.files()) {
-            (Some(carrier), _) => {
+            (Some(carrier), files) => {
+                if let Some(files) = files.filter(|_| carrier.limits().only_files) {
+                    submission.inputs = put_inputs(&store, plan, token, files, meter).await?;
+                }
                 let cargo = self.load(&store, plan, token, carrier).await?;
                 submission = carrier.load(submission, &cargo).map_err(|error| of_manager(&error))?;
             }
@@ -76,7 +79,8 @@ impl S3Staging {
             );
         }
         let mut inputs = Vec::new();
-        for object in &plan.inputs {
+        let CarrierLimits { only_files, .. } = carrier.limits();
+        for object in plan.inputs.iter().filter(|_| !only_files) {
             let head = store.head(object).await?.ok_or_else(|| no_such_object(plan, object))?;
             let url = store.sign(Method::GET, object, life.lasts, None).await?;
             inputs.push(Incoming { name: base_name(&object.key).to_owned(), url, size: head.size });
@@ -92,9 +96,8 @@ impl S3Staging {
                      write the names"
                 )));
             }
-            let _ = carrier.limits();
             store.ensure_bucket(&upload.bucket).await?;
-            for (name, source) in carried(upload) {
+            for (name, source) in carried(upload, only_files) {
                 let object = items::object(upload, &name);
                 let url = store.sign(Method::PUT, &object, life.lasts, Some((&MARK, &value))).await?;
                 outputs.push(Outgoing { name, source, url });
@@ -116,10 +119,21 @@ impl S3Staging {
 }
 
 /// What a carrying job sends: its output first, because a cancelled job may have little time.
-pub(super) fn carried(upload: &UploadPlan) -> Vec<(String, OutgoingSource)> {
+pub(super) fn carried(upload: &UploadPlan, only_files: bool) -> Vec<(String, OutgoingSource)> {
     let standard = [(STDOUT.to_owned(), OutgoingSource::Stdout), (STDERR.to_owned(), OutgoingSource::Stderr)];
     let files = upload.files.iter().map(|file| (base_name(file).to_owned(), OutgoingSource::File(file.clone())));
-    standard.into_iter().chain(files).collect()
+    standard.into_iter().filter(|_| !only_files).chain(files).collect()
+}
+
+/// What makes the job move its data, if it has any that it must move itself.
+pub(super) fn carrier_of<'a>(plan: &JobPlan, manager: &'a dyn ResourceManager) -> Option<&'a dyn Carrier> {
+    let carrier = manager.carrier()?;
+    let needed = if carrier.limits().only_files {
+        plan.upload.as_ref().is_some_and(|upload| !upload.files.is_empty())
+    } else {
+        plan.upload.is_some() || !plan.inputs.is_empty()
+    };
+    needed.then_some(carrier)
 }
 
 async fn texts(store: &Store, plan: &JobPlan, token: &SubmitToken) -> Result<Submission, StagingError> {

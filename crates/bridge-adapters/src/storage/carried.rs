@@ -89,13 +89,12 @@ fn is_sha256(word: &str) -> bool {
 impl Errand<'_> {
     /// Looks what the job has sent, and adds what only we have.
     pub(super) async fn collect(&self) -> Result<Vec<Output>, StagingError> {
-        let report_object = object(self.upload, &format!("{REPORT_FOLDER}/{}", self.job.token));
+        let report_object = self.report_object();
         let report = self.report(&report_object).await?;
-        let outputs = carried(self.upload);
+        let outputs = carried(self.upload, false);
         self.meter.expect(outputs.len() + 1, None);
 
         let mut manifest = self.manifest();
-        let mut reasons = Vec::new();
         if let Some(text) = self.script().await? {
             self.store.ensure_bucket(&self.upload.bucket).await?;
             let script = object(self.upload, SCRIPT);
@@ -103,9 +102,35 @@ impl Errand<'_> {
             let sent = self.store.send(&script, content, self.job.token.as_str(), self.meter).await;
             manifest.files.push(entry(&script, &sent.map_err(|error| self.not_sent(error))?));
         }
+        let troubles = self.all_arrived(outputs, report.as_ref(), &mut manifest).await?;
+        let (missing, reasons) = troubles.into_iter().unzip();
+        manifest.missing = missing;
+        self.close(manifest, reasons, report.as_ref(), &report_object).await
+    }
+
+    /// Looks which listed files the job has sent. Returns those that are missing, and why.
+    pub(super) async fn collect_files(&self, manifest: &mut Manifest) -> Result<Vec<(String, String)>, StagingError> {
+        let report_object = self.report_object();
+        let report = self.report(&report_object).await?;
+        let troubles = self.all_arrived(carried(self.upload, true), report.as_ref(), manifest).await?;
+        self.store.delete(&report_object).await.ok();
+        Ok(troubles)
+    }
+
+    fn report_object(&self) -> ObjectRef {
+        object(self.upload, &format!("{REPORT_FOLDER}/{}", self.job.token))
+    }
+
+    async fn all_arrived(
+        &self,
+        outputs: Vec<(String, OutgoingSource)>,
+        report: Option<&Report>,
+        manifest: &mut Manifest,
+    ) -> Result<Vec<(String, String)>, StagingError> {
+        let mut troubles = Vec::new();
         for (name, source) in outputs {
             let object = object(self.upload, &name);
-            match self.arrived(&object, report.as_ref().and_then(|report| report.of(&name))).await? {
+            match self.arrived(&object, report.and_then(|report| report.of(&name))).await? {
                 Ok(Some(sent)) => manifest.files.push(entry(&object, &sent)),
                 Ok(None) => {}
                 Err(why) => {
@@ -114,13 +139,12 @@ impl Errand<'_> {
                         OutgoingSource::Stderr => "standard error".to_owned(),
                         OutgoingSource::File(path) => format!("the file {path:?}"),
                     };
-                    manifest.missing.push(name);
-                    reasons.push(format!("{what} did not come to \"{object}\": {why}"));
+                    troubles.push((name, format!("{what} did not come to \"{object}\": {why}")));
                 }
             }
             self.meter.file_done();
         }
-        self.close(manifest, reasons, report.as_ref(), &report_object).await
+        Ok(troubles)
     }
 
     async fn close(

@@ -81,7 +81,10 @@ impl Staging for S3Staging {
         let store = self.open(plan).await?;
         let job = Tracked { id: id.clone(), token: token.clone(), verify: true, cancelling: false };
         let errand = take::Errand { plan, upload, job: &job, outcome, manager, store: &store, meter: &counted.meter };
-        if manager.carrier().is_some() { errand.collect().await } else { errand.take().await }
+        match bring::carrier_of(plan, manager) {
+            Some(carrier) if !carrier.limits().only_files => errand.collect().await,
+            carrier => errand.take(carrier.is_some()).await,
+        }
     }
 
     fn progress(&self, key: &JobKey) -> Option<Progress> {

@@ -68,10 +68,10 @@ impl Trouble {
 }
 
 impl Errand<'_> {
-    /// Sends everything that is not there yet.
-    pub(super) async fn take(&self) -> Result<Vec<Output>, StagingError> {
+    /// Sends everything that is not there yet; the listed files may have been sent by the job itself.
+    pub(super) async fn take(&self, files_are_carried: bool) -> Result<Vec<Output>, StagingError> {
         let mut trouble = Trouble::default();
-        let items = self.items(&mut trouble).await?;
+        let items = self.items(&mut trouble, files_are_carried).await?;
         let sizes: Option<Vec<u64>> = items.iter().map(|item| item.size).collect();
         self.meter.expect(items.len(), sizes.map(|sizes| sizes.iter().sum()));
 
@@ -92,6 +92,11 @@ impl Errand<'_> {
                 Ok(None) => trouble.add(&item.name, self.not_written(&item, &object), false),
                 Err(Failure::Item { reason, may_pass }) => trouble.add(&item.name, reason, may_pass),
                 Err(Failure::Store(error)) => return Err(self.so_far(error, &manifest)),
+            }
+        }
+        if files_are_carried {
+            for (name, reason) in self.collect_files(&mut manifest).await? {
+                trouble.add(&name, reason, false);
             }
         }
         self.finish(manifest, trouble).await
@@ -160,7 +165,7 @@ impl Errand<'_> {
         }
     }
 
-    async fn items(&self, trouble: &mut Trouble) -> Result<Vec<Item>, StagingError> {
+    async fn items(&self, trouble: &mut Trouble, files_are_carried: bool) -> Result<Vec<Item>, StagingError> {
         let mut items = Vec::new();
         if let Some(text) = self.script().await? {
             let size = Some(text.len() as u64);
@@ -172,7 +177,7 @@ impl Errand<'_> {
             }
         }
         let mut names: BTreeMap<String, String> = BTreeMap::new();
-        for listed in &self.upload.files {
+        for listed in self.upload.files.iter().filter(|_| !files_are_carried) {
             for FileEntry { name, size } in self.matching(listed, trouble).await? {
                 let base = base_name(&name).to_owned();
                 let taken = names.get(&base).filter(|other| **other != name);

@@ -335,3 +335,49 @@ async fn nothing_shows_a_signed_url_but_the_script_itself() {
         bridge_core::manager::SubmitError::NotSubmitted(error) if error.kind != ErrorKind::Refused
     ));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ray_job_sends_its_listed_files_and_keeps_its_exit_code() {
+    use bridge_adapters::ray::{Config, RayManager};
+    if !has("python3") {
+        return;
+    }
+    let user =
+        "import sys, helper\nprint(helper.word, sys.argv[1:])\nopen('out ä.txt', 'w').write('result')\nsys.exit(5)\n";
+    let mut scene = Scene::new().await.files(&["out ä.txt", "d/never"]);
+    scene.plan.target.manager = ManagerKind::Ray;
+    scene.plan.script = ScriptSource::Inline(user.to_owned());
+    let ray = RayManager::new(Config::new("http://127.0.0.1:1"), Arc::new(StaticCredentials::default())).unwrap();
+    let submission = scene.staging().stage_in(&scene.plan, &scene.token, &ray).await.unwrap();
+    let Script::Text(text) = &submission.script else { panic!() };
+    assert!(!text.contains("X-Amz-Signature"), "encoded");
+
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("script.py"), text).unwrap();
+    std::fs::write(folder.path().join("helper.py"), "word = 'hi'\n").unwrap();
+    // Ray's `python` is that of the job's environment.
+    let programs = only(folder.path(), &["sh"]);
+    let all = std::env::var_os("PATH").unwrap();
+    let python = std::env::split_paths(&all).map(|place| place.join("python3")).find(|path| path.is_file()).unwrap();
+    std::fs::write(programs.join("python"), format!("#!/bin/sh\nexec {} \"$@\"\n", python.display())).unwrap();
+    std::fs::set_permissions(programs.join("python"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = std::env::join_paths(std::iter::once(programs).chain(std::env::split_paths(&all))).unwrap();
+    let output = tokio::task::spawn_blocking({
+        let folder = folder.path().to_owned();
+        move || {
+            let mut command = Command::new(python);
+            command.args(["script.py", "--kwargs", "a=b c"]).current_dir(folder).env("PATH", path);
+            command.output().unwrap()
+        }
+    })
+    .await
+    .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hi ['--kwargs', 'a=b c']\n");
+    assert!(said.contains("there is no file d/never"), "{said}");
+    assert_eq!(scene.stored("hello/out ä.txt"), b"result");
+    let report = String::from_utf8(scene.stored(&format!("hello/.bridge/{}", scene.token))).unwrap();
+    let sum = super::sha256(b"result").replace("sha256:", "");
+    assert_eq!(report, format!("start\nsent 6 {sum} out ä.txt\nmissing - - never\nend 5\n"));
+}

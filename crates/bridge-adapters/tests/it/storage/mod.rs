@@ -3,6 +3,7 @@
 mod bring;
 mod carry;
 mod desk;
+mod moto;
 mod take;
 
 use std::collections::BTreeMap;
