@@ -47,7 +47,7 @@ impl Default for Options {
             largest_answer: 64 * 1024 * 1024,
             tries: 3,
             in_flight: 32,
-            credential_age: Duration::from_secs(60),
+            credential_age: Duration::from_mins(1),
             rejects: |answer| match answer.status {
                 StatusCode::UNAUTHORIZED => Rejection::Surely,
                 _ => Rejection::No,

@@ -52,14 +52,14 @@ pub(super) fn has_userinfo(url: &Url) -> bool {
 /// A `..` that only a server which decodes a segment once more would see.
 fn climbs(url: &Url) -> bool {
     url.path_segments().into_iter().flatten().any(|segment| {
-        let decoded = decode(decode(segment.as_bytes().to_vec()));
+        let decoded = decode(&decode(segment.as_bytes()));
         decoded.split(|byte| matches!(byte, b'/' | b'\\')).any(|part| part == b"..")
     })
 }
 
-fn decode(text: Vec<u8>) -> Vec<u8> {
+fn decode(text: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_slice();
+    let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
         let hex = (byte == b'%')
             .then(|| tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok()))

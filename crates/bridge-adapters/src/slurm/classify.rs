@@ -159,14 +159,12 @@ fn by_number(errors: &[&ApiError], elapsed: Duration) -> Option<(What, bool)> {
         Some(match error.number()? {
             2021 | 2084 => (What::AlreadyEnded, true),
             1007 => (other(ErrorKind::Credential), true),
-            // Temporarily unable to accept, not top priority, busy, cannot write, in transition, standing by, EAGAIN.
-            2007 | 2013 | 2016 | 2019 | 2020 | 2027 | 11 => (other(ErrorKind::Unreachable), true),
-            // Connection refused: nothing was sent to slurmctld.
-            1001 | 1800 => (other(ErrorKind::Unreachable), true),
-            1000..=1099 | 1801..=1899 => (other(ErrorKind::Unreachable), false),
+            // Temporarily unable to accept, not top priority, busy, cannot write, in transition, standing by, EAGAIN;
+            // and two words for "connection refused": nothing was sent to slurmctld.
+            2007 | 2013 | 2016 | 2019 | 2020 | 2027 | 11 | 1001 | 1800 => (other(ErrorKind::Unreachable), true),
             // slurmctld closed the connection without a word: that is how 22.05 rejects a token.
             5000..=5099 if elapsed < TOO_FAST_FOR_AN_OUTAGE => (other(ErrorKind::Credential), false),
-            5000..=5099 => (other(ErrorKind::Unreachable), false),
+            1000..=1099 | 1801..=1899 | 5000..=5099 => (other(ErrorKind::Unreachable), false),
             // A cancellation while slurmctld is down "is not permitted" (24.11 on).
             1 if elapsed >= TOO_FAST_FOR_AN_OUTAGE => (other(ErrorKind::Unreachable), false),
             2000..=2999 | 9000..=9999 => (other(ErrorKind::Refused), true),

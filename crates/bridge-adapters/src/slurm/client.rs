@@ -18,7 +18,7 @@ use super::wire::{AccountedJobs, ApiVersion, Envelope, JobInfo, JobStates, OpenA
 use crate::http::{Answer, Auth, Client, Counters, HttpError, Options};
 
 /// How long it is remembered that the server lacks an optional address.
-const RECHECK_AFTER: Duration = Duration::from_secs(600);
+const RECHECK_AFTER: Duration = Duration::from_mins(10);
 /// The most ids that are put into one address.
 const MOST_IDS_IN_QUERY: usize = 64;
 const LARGEST_ERROR: usize = 1024 * 1024;
@@ -289,9 +289,14 @@ impl Api {
             }
             let answer = answer.into_answer(LARGEST_ERROR).await?;
             let rejection = classify::rejects(&answer);
-            let error = match judge(answer, started.elapsed()) {
-                Ok(_) => return Ok(Some(Vec::new())),
-                Err(error) => error,
+            let Err(error) = judge(answer, started.elapsed()) else {
+                // A success that is not 200 holds no list; an empty one would be a false "there is none".
+                return Err(CallError::Trouble(Trouble {
+                    what: What::Other(ErrorKind::Protocol),
+                    surely_not_done: true,
+                    message: "slurmrestd answered without a list of jobs".to_owned(),
+                    retry_after: None,
+                }));
             };
             if error.is(What::NoSuchAddress) && !renegotiated {
                 renegotiated = true;

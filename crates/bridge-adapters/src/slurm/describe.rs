@@ -86,12 +86,15 @@ pub(super) fn describe(job: &Submission, version: ApiVersion, now: Timestamp) ->
     Ok(Described { body, notes })
 }
 
+/// An option, its value, and where it stands.
+type Given = (&'static Choice, Value, String);
+
 /// The options of a job, each by its own name, and fields to be handed on as they are.
 #[derive(Debug, Default)]
 struct Options {
-    chosen: BTreeMap<&'static str, (&'static Choice, Value, String)>,
+    chosen: BTreeMap<&'static str, Given>,
     raw: BTreeMap<String, Value>,
-    from_directives: BTreeMap<&'static str, (&'static Choice, Value, String)>,
+    from_directives: BTreeMap<&'static str, Given>,
 }
 
 impl Options {
@@ -107,10 +110,10 @@ impl Options {
             }
             return Err(Refusal(format!("job property `{name}` is not known to Slurm's API {version}; remove it")));
         };
-        if let Some((_, other, origin)) = self.chosen.get(choice.name) {
-            if other != value {
-                return Err(Refusal(format!("job properties {origin} and `{name}` mean the same; remove one of them")));
-            }
+        if let Some((_, other, origin)) = self.chosen.get(choice.name)
+            && other != value
+        {
+            return Err(Refusal(format!("job properties {origin} and `{name}` mean the same; remove one of them")));
         }
         self.chosen.insert(choice.name, (choice, value.clone(), format!("`{name}`")));
         Ok(())
@@ -126,7 +129,7 @@ impl Options {
     }
 
     /// All options; a property wins over a directive.
-    fn settle(mut self) -> (Vec<(&'static Choice, Value, String)>, BTreeMap<String, Value>) {
+    fn settle(mut self) -> (Vec<Given>, BTreeMap<String, Value>) {
         if self.chosen.contains_key("RunLimitHour") || self.chosen.contains_key("RunLimitMinute") {
             self.from_directives.remove("time_limit");
         }

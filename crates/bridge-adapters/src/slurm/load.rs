@@ -70,7 +70,7 @@ fn count(node: &Node, nodes: &mut Capacity, cpus: &mut Capacity) {
     let unsigned = |number: Number| number.0.and_then(|number| u64::try_from(number).ok());
     let all = unsigned(node.cpus).unwrap_or_default();
     // v0.0.36 does not tell the CPUs in use: a node that is not idle counts as full.
-    let used = unsigned(node.alloc_cpus).unwrap_or(if has("IDLE") { 0 } else { all }).min(all);
+    let used = unsigned(node.alloc_cpus).unwrap_or_else(|| if has("IDLE") { 0 } else { all }).min(all);
     cpus.allocated += used;
     cpus.idle += all - used;
     if used == 0 && has("IDLE") {
@@ -91,11 +91,11 @@ fn hosts(list: &str) -> Vec<String> {
         };
         let (ranges, suffix) = rest.split_once(']').unwrap_or((rest, ""));
         for range in ranges.split(',') {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, end) = range.split_once('-').unwrap_or((range, range));
             let width = first.len();
-            let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) else { continue };
+            let (Ok(first), Ok(end)) = (first.parse::<usize>(), end.parse::<usize>()) else { continue };
             let room = MOST.saturating_sub(names.len());
-            names.extend((first..=last).take(room).map(|number| format!("{prefix}{number:0>width$}{suffix}")));
+            names.extend((first..=end).take(room).map(|number| format!("{prefix}{number:0>width$}{suffix}")));
         }
     }
     names

@@ -133,7 +133,7 @@ pub(super) fn facts(job: &JobInfo, standing: &Standing) -> Facts {
         stdout,
         stderr,
         note: match standing {
-            Standing::Alive(_, note) => note.clone(),
+            Standing::Alive(_, remark) => remark.clone(),
             Standing::Ended(_) => None,
         },
     }

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use super::map::EndedTasks;
 
 /// How long a reason for waiting is taken as still true.
-const REASON_LASTS: Duration = Duration::from_secs(60);
+const REASON_LASTS: Duration = Duration::from_mins(1);
 /// How long a job that nobody asks about is remembered.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
+const FORGOTTEN_AFTER: Duration = Duration::from_hours(1);
 /// Jobs that are remembered without looking for forgotten ones.
 const SWEEP_ABOVE: usize = 1024;
 

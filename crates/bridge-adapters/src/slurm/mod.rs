@@ -8,6 +8,7 @@ mod classify;
 mod client;
 mod config;
 mod describe;
+mod flexible;
 mod jobs_stream;
 mod load;
 mod logs;
@@ -105,8 +106,9 @@ impl Slurm {
         match self.api.call(call).await {
             Ok(_) => Ok(HoldAnswer::Done),
             Err(CallError::Trouble(Trouble { what: What::NoSuchJob, .. })) => Ok(HoldAnswer::Gone),
-            Err(CallError::Trouble(Trouble { what: What::AlreadyEnded, .. })) if hold => Ok(HoldAnswer::TooLate),
-            Err(CallError::Trouble(Trouble { what: What::AlreadyEnded, .. })) => Ok(HoldAnswer::Done),
+            Err(CallError::Trouble(Trouble { what: What::AlreadyEnded, .. })) => {
+                Ok(if hold { HoldAnswer::TooLate } else { HoldAnswer::Done })
+            }
             // v0.0.38 calls every change of an array a failure, without saying why.
             Err(CallError::Trouble(trouble)) if trouble.message.contains("array update") => {
                 let is_held = |record: &JobInfo| matches!(standing(record), Standing::Alive(Phase::Held, _));

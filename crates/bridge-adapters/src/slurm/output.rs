@@ -12,8 +12,8 @@ pub(super) fn paths(job: &JobInfo) -> (Option<String>, Option<String>) {
 #[must_use]
 pub(super) fn array_paths(job: &JobInfo) -> (Option<String>, Option<String>) {
     let mut values = Values::of(job);
-    values.job = values.array_job.clone();
-    values.task = "%a".to_owned();
+    values.job.clone_from(&values.array_job);
+    "%a".clone_into(&mut values.task);
     // Newer servers expand the pattern for one task; what the user wrote is what is true of all.
     let mut job = job.clone();
     job.stdout_expanded.0.clear();
@@ -113,7 +113,8 @@ impl Values {
             match value {
                 Some(value) if value.bytes().all(|byte| byte.is_ascii_digit()) && !value.is_empty() => {
                     let width = width.parse::<usize>().unwrap_or_default().min(10);
-                    path.push_str(&format!("{value:0>width$}"));
+                    path.extend(std::iter::repeat_n('0', width.saturating_sub(value.len())));
+                    path.push_str(value);
                 }
                 Some(value) => path.push_str(value),
                 None => path.extend(['%', letter]),

@@ -78,7 +78,7 @@ fn with_arguments(script: &str, arguments: &[String], token: &SubmitToken) -> St
 
 /// The arguments for a shell, each quoted, with a space before each.
 fn listed(arguments: &[String]) -> String {
-    arguments.iter().map(|argument| format!(" {}", quoted(argument))).collect()
+    arguments.iter().flat_map(|argument| [" ".to_owned(), quoted(argument)]).collect()
 }
 
 /// A word that a shell takes as it is.

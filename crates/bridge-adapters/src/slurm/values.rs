@@ -188,9 +188,12 @@ pub(super) fn environment(value: &Value) -> Result<BTreeMap<String, String>, Pro
     match value {
         Value::Object(map) => map
             .iter()
-            .map(|(name, value)| match is_variable(name) {
-                true => Ok((name.clone(), text(value)?)),
-                false => Err(format!("`{name}` is no name of a variable")),
+            .map(|(name, value)| {
+                if is_variable(name) {
+                    Ok((name.clone(), text(value)?))
+                } else {
+                    Err(format!("`{name}` is no name of a variable"))
+                }
             })
             .collect(),
         Value::Array(list) => list.iter().map(|entry| pair(&text(entry)?)).collect(),

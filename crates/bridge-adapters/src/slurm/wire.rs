@@ -8,6 +8,9 @@ use std::fmt;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::flexible::list_or_nothing;
+pub(super) use super::flexible::{Number, Text, Words};
+
 /// A version of slurmrestd's API, `v0.0.<number>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ApiVersion(u16);
@@ -70,132 +73,6 @@ impl ApiVersion {
 impl fmt::Display for ApiVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "v0.0.{}", self.0)
-    }
-}
-
-/// A number in any of its forms; `None` if it is not set, infinite or not there.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Number(pub(super) Option<i64>);
-
-impl Number {
-    /// The number if it is above zero, which is how Slurm says that it is set.
-    #[must_use]
-    pub(super) fn positive(self) -> Option<i64> {
-        self.0.filter(|number| *number > 0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> serde::de::Visitor<'de> for Any {
-            type Value = Number;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number, bare or boxed")
-            }
-            fn visit_i64<E>(self, number: i64) -> Result<Number, E> {
-                Ok(Number(Some(number)))
-            }
-            fn visit_u64<E>(self, number: u64) -> Result<Number, E> {
-                Ok(Number(i64::try_from(number).ok()))
-            }
-            #[allow(clippy::cast_possible_truncation, reason = "numbers of Slurm that come as floats are small")]
-            fn visit_f64<E>(self, number: f64) -> Result<Number, E> {
-                Ok(Number(number.is_finite().then_some(number as i64)))
-            }
-            fn visit_bool<E>(self, _: bool) -> Result<Number, E> {
-                Ok(Number(None))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Number, E> {
-                Ok(Number(text.trim().parse().ok()))
-            }
-            fn visit_unit<E>(self) -> Result<Number, E> {
-                Ok(Number(None))
-            }
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Number, A::Error> {
-                while list.next_element::<serde::de::IgnoredAny>()?.is_some() {}
-                Ok(Number(None))
-            }
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Number, A::Error> {
-                let (mut set, mut infinite, mut number) = (true, false, Number(None));
-                while let Some(key) = map.next_key::<String>()? {
-                    match key.as_str() {
-                        "set" => set = map.next_value::<Value>()? == Value::Bool(true),
-                        "infinite" => infinite = map.next_value::<Value>()? == Value::Bool(true),
-                        "number" => number = map.next_value()?,
-                        _ => {
-                            map.next_value::<serde::de::IgnoredAny>()?;
-                        }
-                    }
-                }
-                Ok(if set && !infinite { number } else { Number(None) })
-            }
-        }
-        deserializer.deserialize_any(Any)
-    }
-}
-
-/// A text that may also come as null or as a number; empty if it is not there.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Text(pub(super) String);
-
-impl Text {
-    /// The text, unless it is empty.
-    #[must_use]
-    pub(super) fn get(&self) -> Option<&str> {
-        Some(self.0.as_str()).filter(|text| !text.is_empty())
-    }
-}
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Words::deserialize(deserializer).map(|words| Self(words.0.into_iter().next().unwrap_or_default()))
-    }
-}
-
-/// One word or a list of words.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Words(pub(super) Vec<String>);
-
-impl<'de> Deserialize<'de> for Words {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> serde::de::Visitor<'de> for Any {
-            type Value = Words;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a word or a list of words")
-            }
-            fn visit_str<E>(self, word: &str) -> Result<Words, E> {
-                Ok(Words(vec![word.to_owned()]))
-            }
-            fn visit_i64<E>(self, number: i64) -> Result<Words, E> {
-                Ok(Words(vec![number.to_string()]))
-            }
-            fn visit_u64<E>(self, number: u64) -> Result<Words, E> {
-                Ok(Words(vec![number.to_string()]))
-            }
-            fn visit_f64<E>(self, number: f64) -> Result<Words, E> {
-                Ok(Words(vec![number.to_string()]))
-            }
-            fn visit_bool<E>(self, _: bool) -> Result<Words, E> {
-                Ok(Words::default())
-            }
-            fn visit_unit<E>(self) -> Result<Words, E> {
-                Ok(Words::default())
-            }
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Words, A::Error> {
-                let mut words = Vec::new();
-                while let Some(Text(word)) = list.next_element()? {
-                    words.push(word);
-                }
-                Ok(Words(words))
-            }
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Words, A::Error> {
-                while map.next_entry::<serde::de::IgnoredAny, serde::de::IgnoredAny>()?.is_some() {}
-                Ok(Words::default())
-            }
-        }
-        deserializer.deserialize_any(Any)
     }
 }
 
@@ -265,19 +142,6 @@ pub(super) struct KillError {
     pub(super) string: Text,
 }
 
-/// A list, or nothing where something else stands.
-fn list_or_nothing<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: serde::de::DeserializeOwned,
-{
-    let entries = match Value::deserialize(deserializer)? {
-        Value::Array(entries) => entries,
-        _ => Vec::new(),
-    };
-    Ok(entries.into_iter().filter_map(|entry| serde_json::from_value(entry).ok()).collect())
-}
-
 /// A job as slurmctld tells it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
@@ -314,7 +178,7 @@ impl JobInfo {
     /// The id under which it was submitted: an array's tasks and a heterogeneous job's parts have ids of their own.
     #[must_use]
     pub(super) fn root(&self) -> Option<i64> {
-        self.array_job_id.positive().or(self.het_job_id.positive()).or(self.job_id.positive())
+        self.array_job_id.positive().or_else(|| self.het_job_id.positive()).or_else(|| self.job_id.positive())
     }
 }
 
@@ -366,7 +230,7 @@ impl<'de> Deserialize<'de> for ExitCode {
         Ok(match Forms::deserialize(deserializer)? {
             Forms::Apart(Apart { return_code, signal }) => {
                 let small = |number: Number| number.0.and_then(|number| i32::try_from(number).ok());
-                let signal = small(signal.id).or(small(signal.signal_id)).filter(|signal| *signal > 0);
+                let signal = small(signal.id).or_else(|| small(signal.signal_id)).filter(|signal| *signal > 0);
                 Self { code: if signal.is_some() { None } else { small(return_code) }, signal }
             }
             Forms::Other(Number(Some(status))) => Self::from_wait_status(status),
@@ -488,7 +352,27 @@ impl AccountedJobs {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct OpenApi {
-    paths: std::collections::BTreeMap<String, serde::de::IgnoredAny>,
+    #[serde(deserialize_with = "keys_only")]
+    paths: std::collections::BTreeSet<String>,
+}
+
+/// The keys of a map, its values skipped.
+fn keys_only<'de, D: Deserializer<'de>>(deserializer: D) -> Result<std::collections::BTreeSet<String>, D::Error> {
+    struct Keys;
+    impl<'de> serde::de::Visitor<'de> for Keys {
+        type Value = std::collections::BTreeSet<String>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a map")
+        }
+        fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut keys = Self::Value::new();
+            while let Some((key, _)) = map.next_entry::<String, serde::de::IgnoredAny>()? {
+                keys.insert(key);
+            }
+            Ok(keys)
+        }
+    }
+    deserializer.deserialize_map(Keys)
 }
 
 impl OpenApi {
@@ -496,7 +380,7 @@ impl OpenApi {
     #[must_use]
     pub(super) fn versions(&self) -> std::collections::BTreeSet<ApiVersion> {
         let version = |path: &String| ApiVersion::parse(path.split('/').skip_while(|part| *part != "slurm").nth(1)?);
-        self.paths.keys().filter_map(version).collect()
+        self.paths.iter().filter_map(version).collect()
     }
 }
 

@@ -70,14 +70,13 @@ impl Version {
         const UNREACHABLE: &str = "Unable to contact slurm controller (connect failure)";
         match (self.is_old(), part) {
             (true, "submit" | "delete") => self.failure(part, 500, 1800, UNREACHABLE),
-            (true, _) => self.failure(part, 500, -1, "Unspecified error"),
             (false, "jobs" | "submit") => self.failure(part, 502, 1800, UNREACHABLE),
             (false, "delete") => {
                 let status = if self.0 >= 43 { 403 } else { 500 };
                 self.failure(part, status, 1, "Operation not permitted")
             }
             (false, "ping") => self.bad_token("ping"),
-            (false, _) => self.failure(part, 500, -1, "Unspecified error"),
+            _ => self.failure(part, 500, -1, "Unspecified error"),
         }
     }
 
@@ -108,7 +107,7 @@ impl Version {
         set_number(&mut record, "start_time", seconds(job.started));
         set_number(&mut record, "end_time", seconds(job.ended));
         set_number(&mut record, "restart_cnt", Some(job.restarts.into()));
-        set_number(&mut record, "priority", Some(if job.held { 0 } else { 1 }));
+        set_number(&mut record, "priority", Some(i64::from(!job.held)));
         set_number(&mut record, "tasks", Some(job.tasks.into()));
         set_number(&mut record, "time_limit", job.time_limit.and_then(|limit| i64::try_from(limit).ok()));
         if let Some(hold) = record.get_mut("hold") {

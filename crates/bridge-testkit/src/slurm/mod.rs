@@ -66,10 +66,10 @@ impl Default for EmulatorOptions {
             users: BTreeMap::from([("alice".to_owned(), "alice-token".to_owned())]),
             folder: None,
             cpus: 16,
-            min_job_age: Duration::from_secs(300),
+            min_job_age: Duration::from_mins(5),
             accounting: false,
             accounting_stores_comments: true,
-            minute: Duration::from_secs(60),
+            minute: Duration::from_mins(1),
             kill_wait: Duration::from_secs(2),
             outage_answer: Duration::from_secs(9),
             faults: FaultPlan::new(),
@@ -181,21 +181,25 @@ impl Emulator {
     }
 
     /// Forgets an ended job, and its account if there are accounts. Whether there was one.
+    #[allow(clippy::must_use_candidate, reason = "most callers know that the job is there")]
     pub fn purge(&self, id: u32, account_too: bool) -> bool {
         self.cluster.purge(id, account_too)
     }
 
     /// Adds a held job of the first user behind everybody's back.
+    #[must_use]
     pub fn add_held_job(&self, comment: &str) -> u32 {
         self.cluster.add_held(comment)
     }
 
     /// Puts a running job back into the queue under the same id, as an administrator's requeue does.
+    #[allow(clippy::must_use_candidate, reason = "most callers know that the job is there")]
     pub fn requeue(&self, id: u32) -> bool {
         self.cluster.requeue(id)
     }
 
     /// Sets a job's state to any word, for states that no script can reach.
+    #[allow(clippy::must_use_candidate, reason = "most callers know that the job is there")]
     pub fn set_state(&self, id: u32, words: &[&str], reason: &str) -> bool {
         self.cluster.force(id, words, reason)
     }

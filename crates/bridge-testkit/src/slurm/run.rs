@@ -27,7 +27,7 @@ pub(super) async fn schedule(cluster: Arc<Cluster>) {
             continue;
         }
         while let Some(job) = next_to_start(&cluster) {
-            start(&cluster, job);
+            start(&cluster, &job);
         }
     }
 }
@@ -97,8 +97,8 @@ fn take_task(state: &mut ClusterState, id: u32) -> Option<Job> {
     Some(job.clone())
 }
 
-fn start(cluster: &Arc<Cluster>, job: Job) {
-    match spawn(cluster, &job) {
+fn start(cluster: &Arc<Cluster>, job: &Job) {
+    match spawn(cluster, job) {
         Ok(mut child) => {
             if let Some(own) = cluster.lock().jobs.get_mut(&job.id) {
                 own.process = child.id();
@@ -107,10 +107,10 @@ fn start(cluster: &Arc<Cluster>, job: Job) {
                     signal(own, Signal::TERM);
                 }
             }
-            let cluster = Arc::clone(cluster);
+            let (cluster, id) = (Arc::clone(cluster), job.id);
             tokio::spawn(async move {
                 let status = child.wait().await.map_or(1 << 8, ExitStatusExt::into_raw);
-                ended(&cluster, job.id, status);
+                ended(&cluster, id, status);
             });
         }
         Err(error) => {

@@ -12,6 +12,9 @@ use super::fields;
 use super::job::{Array, Job};
 use crate::faults::http::hang_up;
 
+/// The answer to a job that is not taken.
+struct Refusal(Box<Response>);
+
 const PARTITIONS: [&str; 2] = ["debug", "long"];
 
 /// Reads a submission; the answer is what the server says to it.
@@ -32,8 +35,12 @@ pub(super) fn submit(cluster: &Cluster, version: Version, user: &str, body: &[u8
             // The trap of 22.05: it takes the job and dies of its arguments.
             if version.is_old() && has_arguments { hang_up() } else { version.submitted(id, is_held, warnings) }
         }
-        Err(refusal) => refusal,
+        Err(Refusal(answer)) => *answer,
     }
+}
+
+fn refusal(version: Version, status: u16, number: i64, text: &str) -> Refusal {
+    Refusal(Box::new(version.failure("submit", status, number, text)))
 }
 
 fn no_script(version: Version) -> Response {
@@ -50,7 +57,7 @@ fn read(
     user: &str,
     fields: &Map<String, Value>,
     script: Option<String>,
-) -> Result<(Job, Vec<Value>), Response> {
+) -> Result<(Job, Vec<Value>), Refusal> {
     let mut warnings = Vec::new();
     for name in fields.keys() {
         let is_known = if version.is_old() {
@@ -59,7 +66,7 @@ fn read(
             fields::NEW.contains(&name.as_str())
         };
         if !is_known && version.is_old() {
-            return Err(version.failure("submit", 400, 9001, &format!("Unknown key \"{name}\"")));
+            return Err(refusal(version, 400, 9001, &format!("Unknown key \"{name}\"")));
         }
         if !is_known {
             let text = format!("Ignoring unknown field \"{name}\" of type string in DATA_PARSER_JOB_DESC_MSG");
@@ -67,13 +74,15 @@ fn read(
         }
     }
     // An empty script is taken by 22.05 and held for ever; newer servers refuse it.
-    let script = script.filter(|script| version.is_old() || !script.is_empty()).ok_or_else(|| no_script(version))?;
+    let script = script
+        .filter(|script| version.is_old() || !script.is_empty())
+        .ok_or_else(|| Refusal(Box::new(no_script(version))))?;
     let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut job = Job { script, name: text("name"), ..cluster.blank(user) };
     job.tasks = match whole(fields.get("tasks")) {
         Ok(tasks) => u32::try_from(tasks.unwrap_or(1)).unwrap_or(u32::MAX),
         Err(()) if version.is_old() => {
-            return Err(version.failure("submit", 400, 9202, "Unable to read integer value"));
+            return Err(refusal(version, 400, 9202, "Unable to read integer value"));
         }
         Err(()) => {
             // The trap of the data parsers: 200, a warning, no error and no id.
@@ -83,15 +92,15 @@ fn read(
                 let text = "Expected OpenAPI type=integer format=int32 but got OpenAPI type=string";
                 body.insert("warnings".to_owned(), json!([{"description": text, "source": "#/job/tasks/"}]));
             }
-            return Err(super::answers::answer(200, body));
+            return Err(Refusal(Box::new(super::answers::answer(200, body))));
         }
     };
     job.environment = environment(version, fields.get("environment"))?;
     job.folder = match text("current_working_directory").as_str() {
         "" if version.is_old() => cluster.folder.clone(),
         "" => {
-            return Err(version.failure(
-                "submit",
+            return Err(refusal(
+                version,
                 500,
                 2063,
                 "Job cannot be submitted without the current working directory specified.",
@@ -102,12 +111,12 @@ fn read(
     job.partition = match text("partition").as_str() {
         "" => "debug".to_owned(),
         known if PARTITIONS.contains(&known) => known.to_owned(),
-        _ => return Err(version.failure("submit", 500, 2000, "Invalid partition name specified")),
+        _ => return Err(refusal(version, 500, 2000, "Invalid partition name specified")),
     };
     job.comment = text("comment");
     job.extra = text("extra");
     if job.comment.len() > 3000 {
-        return Err(version.failure("submit", 500, 2012, "Pathname of a file, directory or other parameter too long"));
+        return Err(refusal(version, 500, 2012, "Pathname of a file, directory or other parameter too long"));
     }
     job.output = text("standard_output");
     job.error = text("standard_error");
@@ -123,20 +132,19 @@ fn read(
 /// A whole number, also as text or boxed.
 fn whole(value: Option<&Value>) -> Result<Option<u64>, ()> {
     match value {
-        None | Some(Value::Null) => Ok(None),
         Some(Value::Number(number)) => number.as_u64().map(Some).ok_or(()),
         Some(Value::String(text)) => text.parse().map(Some).map_err(|_| ()),
         Some(Value::Object(boxed)) if boxed.get("set") == Some(&Value::Bool(true)) => whole(boxed.get("number")),
-        Some(Value::Object(_)) => Ok(None),
+        None | Some(Value::Null | Value::Object(_)) => Ok(None),
         Some(_) => Err(()),
     }
 }
 
-fn environment(version: Version, value: Option<&Value>) -> Result<BTreeMap<String, String>, Response> {
+fn environment(version: Version, value: Option<&Value>) -> Result<BTreeMap<String, String>, Refusal> {
     let missing = || match version.0 {
-        0..=38 => version.failure("submit", 400, 2127, "environment must be set"),
-        39..=42 => version.failure("submit", 500, 2019, "I/O error writing script/environment to file"),
-        _ => version.failure("submit", 422, 2127, "Environment is missing in job"),
+        0..=38 => refusal(version, 400, 2127, "environment must be set"),
+        39..=42 => refusal(version, 500, 2019, "I/O error writing script/environment to file"),
+        _ => refusal(version, 422, 2127, "Environment is missing in job"),
     };
     let variables: BTreeMap<String, String> = match value {
         Some(Value::Object(map)) => {
@@ -148,22 +156,20 @@ fn environment(version: Version, value: Option<&Value>) -> Result<BTreeMap<Strin
             .filter_map(|entry| entry.split_once('='))
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
-        Some(Value::Array(_)) => return Err(version.failure("submit", 400, -1, "environment must be a dictionary")),
+        Some(Value::Array(_)) => return Err(refusal(version, 400, -1, "environment must be a dictionary")),
         _ => BTreeMap::new(),
     };
     if variables.is_empty() { Err(missing()) } else { Ok(variables) }
 }
 
-fn limit(version: Version, value: Option<&Value>) -> Result<Option<u64>, Response> {
+fn limit(version: Version, value: Option<&Value>) -> Result<Option<u64>, Refusal> {
     match value {
-        Some(Value::Object(_)) if version.is_old() => {
-            Err(version.failure("submit", 400, 9202, "Unable to read string"))
-        }
+        Some(Value::Object(_)) if version.is_old() => Err(refusal(version, 400, 9202, "Unable to read string")),
         Some(Value::String(text)) if text.contains(':') && !version.is_old() => {
-            Err(version.failure("submit", 500, 9202, &format!("Expected integer but got \"{text}\"")))
+            Err(refusal(version, 500, 9202, &format!("Expected integer but got \"{text}\"")))
         }
         Some(Value::String(text)) if version.is_old() && text.eq_ignore_ascii_case("unlimited") => Ok(None),
-        other => whole(other).map_err(|()| version.failure("submit", 400, 9202, "Unable to convert Data type")),
+        other => whole(other).map_err(|()| refusal(version, 400, 9202, "Unable to convert Data type")),
     }
 }
 

@@ -131,7 +131,7 @@ async fn an_id_that_slurmctld_lost_and_gave_away_is_never_taken_for_ours() {
         let cluster = Cluster::of_version(version).await;
         let lost = cluster.start(&cluster.submission("while :; do sleep 0.1; done", json!({}))).await;
         until(&cluster.manager, &lost, is_running).await;
-        cluster.emulator.lose_jobs_younger_than(Duration::from_secs(60));
+        cluster.emulator.lose_jobs_younger_than(Duration::from_mins(1));
         let other = cluster.start(&cluster.submission("while :; do sleep 0.1; done", json!({}))).await;
         assert_eq!(other.id, lost.id, "the id was given away");
         until(&cluster.manager, &other, is_running).await;

@@ -24,7 +24,7 @@ const JOBS: usize = 50;
 /// How long the killing goes on.
 const TURMOIL: Duration = Duration::from_secs(45);
 /// How long the rest may take in peace.
-const PEACE: Duration = Duration::from_secs(180);
+const PEACE: Duration = Duration::from_mins(3);
 
 /// Records that outlive every worker, and what became of the jobs.
 #[derive(Default)]
@@ -194,7 +194,9 @@ async fn nothing_runs_twice_and_nothing_is_lost_whoever_is_killed() {
             worker.kill();
             workers += 1;
             worker = start(workers);
-            plans.iter().for_each(|plan| worker.add(plan));
+            for plan in &plans {
+                worker.add(plan);
+            }
         } else {
             kill_part(&lab, &folder, victim).await;
         }

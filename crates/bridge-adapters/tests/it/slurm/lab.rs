@@ -53,7 +53,7 @@ impl Subject for RealCluster {
     }
 
     fn max_wait(&self) -> Duration {
-        Duration::from_secs(60)
+        Duration::from_mins(1)
     }
 
     fn look_again_after(&self) -> Duration {
@@ -175,7 +175,7 @@ async fn a_job_that_the_real_slurm_has_purged_is_found_in_its_accounting() {
     let job = start(&cluster.manager, &cluster.submission("exit 3", json!({}))).await;
     let (first, _) = ended(&cluster.manager, &job).await;
     assert_eq!(first.exit_code, Some(3));
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
     let outcome = loop {
         let (outcome, _) = ended(&cluster.manager, &job).await;
         if outcome.message.ends_with("(from accounting)") {

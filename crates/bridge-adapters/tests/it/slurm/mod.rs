@@ -159,10 +159,9 @@ impl Subject for Cluster {
 
     fn requests_of(&self, operation: Operation) -> Vec<Operation> {
         match operation {
-            Operation::Find => vec![Operation::Poll],
+            Operation::Find | Operation::Logs => vec![Operation::Poll],
             Operation::Cancel => vec![Operation::Poll, Operation::Cancel],
             Operation::Hold => vec![Operation::Poll, Operation::Hold],
-            Operation::Logs => vec![Operation::Poll],
             other => vec![other],
         }
     }
