@@ -248,6 +248,7 @@ fn a_local_job_is_looked_at_often() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn what_is_wrong_is_said_with_its_field_and_a_way_out() {
     let table: [(Value, &str); 27] = [
         (
