@@ -5,5 +5,6 @@ mod bad_input;
 mod life;
 mod remote;
 mod secrets;
+mod stored_form;
 mod support;
 mod words;
