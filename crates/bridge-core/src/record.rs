@@ -70,6 +70,7 @@ pub struct JobRecord {
     pub state: JobState,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn is_false(value: &bool) -> bool {
     !value
 }
@@ -338,13 +339,15 @@ impl JobRecord {
     #[must_use]
     pub fn id(&self) -> Option<&RemoteId> {
         match &self.state {
-            JobState::Accepted { .. } | JobState::StagingIn | JobState::Submitting { .. } => None,
             JobState::Prepared { id }
             | JobState::Active { id, .. }
             | JobState::Cancelling { id, .. }
             | JobState::StagingOut { id, .. } => Some(id),
             JobState::Sweeping { then: After::Finish { ending } } | JobState::Finished { ending } => ending.id(),
-            JobState::Sweeping { then: After::Again { .. } } => None,
+            JobState::Accepted { .. }
+            | JobState::StagingIn
+            | JobState::Submitting { .. }
+            | JobState::Sweeping { then: After::Again { .. } } => None,
         }
     }
 

@@ -144,6 +144,7 @@ pub enum Leaving {
 
 /// The answer to a call.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "one for each call under way, moved once")]
 pub enum Answer {
     /// To [`Call::Save`].
     Saved(Result<Revision, SaveError>),

@@ -58,6 +58,7 @@ impl fmt::Debug for NewJob {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "one for each call under way, moved once")]
 enum Command {
     Add(Box<NewJob>, oneshot::Sender<Result<(), LoadError>>),
     Loaded(Box<NewJob>, Option<Stored>),
@@ -231,7 +232,8 @@ impl Driver {
                     call.abort();
                     self.under_way.remove(&ticket);
                 }
-                self.stop_by.get_or_insert(self.clock.now().mono + STOP_GRACE);
+                let by = self.clock.now().mono + STOP_GRACE;
+                self.stop_by.get_or_insert(by);
             }
         }
     }
@@ -241,14 +243,13 @@ impl Driver {
         if self.slots.contains_key(&plan.key) {
             return;
         }
-        let (target, manager) = match self.targets.get(&plan.target) {
-            Some((id, shared)) => (*id, Arc::clone(shared)),
-            None => {
-                let id = self.engine.add_target(manager.limits());
-                self.targets.insert(plan.target.clone(), (id, Arc::clone(&manager)));
-                self.managers.insert(id, Arc::clone(&manager));
-                (id, manager)
-            }
+        let (target, manager) = if let Some((id, shared)) = self.targets.get(&plan.target) {
+            (*id, Arc::clone(shared))
+        } else {
+            let id = self.engine.add_target(manager.limits());
+            self.targets.insert(plan.target.clone(), (id, Arc::clone(&manager)));
+            self.managers.insert(id, Arc::clone(&manager));
+            (id, manager)
         };
         let begun = stored.ok_or_else(|| JobRecord::new(plan.uid.clone(), self.holder.clone()));
         let slot = self.engine.add_job(target, rules, wishes, &self.holder, begun);

@@ -84,11 +84,11 @@ impl Stage {
         errand: (SubmitToken, Option<RemoteId>),
         key: &JobKey,
         staging: &Arc<dyn Staging>,
-        begin: impl Future<Output = Staged> + Send + 'static,
+        work: impl Future<Output = Staged> + Send + 'static,
     ) -> Self {
         match begun.filter(|stage| stage.errand == errand) {
             Some(stage) => stage,
-            None => Self { errand, key: key.clone(), staging: Arc::clone(staging), task: tokio::spawn(begin) },
+            None => Self { errand, key: key.clone(), staging: Arc::clone(staging), task: tokio::spawn(work) },
         }
     }
 

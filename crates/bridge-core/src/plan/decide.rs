@@ -93,6 +93,13 @@ pub fn plan(job: &BridgeJob, resolved: &Resolved) -> Result<Planned, Vec<PlanErr
     let Some(target) = target.filter(|_| errors.is_empty()) else {
         return Err(once_each(errors));
     };
+    if target.manager == ManagerKind::Slurm && (upload.is_some() || !inputs.is_empty()) {
+        notes.push(
+            "its data travels by signed URLs, which end after 7 days or with the keys' session token: a job that waits \
+             or runs longer can neither fetch nor send it"
+                .to_owned(),
+        );
+    }
     let poll_seconds =
         if target.manager == ManagerKind::Local { LOCAL_POLL_SECONDS } else { spec.update_interval.max(1) };
     match (&role, spec.image()) {

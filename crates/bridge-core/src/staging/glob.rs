@@ -119,15 +119,12 @@ fn set(letters: &[char]) -> Option<(Piece, usize)> {
     let mut ranges = Vec::new();
     let mut at = 0;
     while let Some(first) = inner.get(at) {
-        match (inner.get(at + 1), inner.get(at + 2)) {
-            (Some('-'), Some(last)) => {
-                ranges.push((*first, *last));
-                at += 3;
-            }
-            _ => {
-                ranges.push((*first, *first));
-                at += 1;
-            }
+        if let (Some('-'), Some(last)) = (inner.get(at + 1), inner.get(at + 2)) {
+            ranges.push((*first, *last));
+            at += 3;
+        } else {
+            ranges.push((*first, *first));
+            at += 1;
         }
     }
     Some((Piece::Set { negated, ranges }, end + 1))

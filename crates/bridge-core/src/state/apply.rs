@@ -131,12 +131,12 @@ impl Machine {
             Err(SubmitError::NotSubmitted(error)) => {
                 // A look, which is only a read, tells when the manager is back; only then is a new intent written.
                 self.memory.surely_absent = !self.record.doubt;
-                self.manager_error(error, rules, now);
+                self.manager_error(&error, rules, now);
             }
             Err(SubmitError::Unknown(error)) => {
                 self.record.doubt = true;
                 self.memory.unknown_send = Some(now.mono);
-                self.manager_error(error, rules, now);
+                self.manager_error(&error, rules, now);
             }
         }
     }
@@ -149,7 +149,7 @@ impl Machine {
         }
         let found = match result {
             Ok(found) => found,
-            Err(error) => return self.manager_error(error, rules, now),
+            Err(error) => return self.manager_error(&error, rules, now),
         };
         self.went_well();
         let asked = self.memory.asked_at;
@@ -198,7 +198,7 @@ impl Machine {
         match (&self.record.state, result) {
             (JobState::Prepared { .. } | JobState::Active { .. }, Err(error)) => {
                 self.memory.never_released = false;
-                self.manager_error(error, rules, now);
+                self.manager_error(&error, rules, now);
             }
             (JobState::Prepared { .. }, Ok(HoldAnswer::Gone)) => {
                 self.went_well();
@@ -250,7 +250,7 @@ impl Machine {
                 self.memory.hold_too_late = true;
             }
             Ok(HoldAnswer::Gone) => self.gone(id, rules, now),
-            Err(error) => self.manager_error(error, rules, now),
+            Err(error) => self.manager_error(&error, rules, now),
         }
     }
 
@@ -270,7 +270,7 @@ impl Machine {
             }
             Err(error) => {
                 self.memory.chain_broken = true;
-                self.manager_error(error, rules, now);
+                self.manager_error(&error, rules, now);
                 // Later looks go on sharing one request with those of other jobs; only single calls pause.
                 self.memory.next_poll = self.memory.pause_until.take();
                 return;
@@ -353,7 +353,7 @@ impl Machine {
                 self.memory.cancelled_at = Some(now.mono);
                 self.memory.next_poll = None;
             }
-            Err(error) => self.manager_error(error, rules, now),
+            Err(error) => self.manager_error(&error, rules, now),
         }
     }
 
@@ -404,12 +404,12 @@ impl Machine {
             Err(error) => {
                 // The sweep at the end catches what this one did not.
                 self.memory.sweep_now = false;
-                self.manager_error(error, rules, now);
+                self.manager_error(&error, rules, now);
             }
         }
     }
 
-    fn manager_error(&mut self, error: ManagerError, rules: &Rules, now: Instant) {
+    fn manager_error(&mut self, error: &ManagerError, rules: &Rules, now: Instant) {
         let urgent = error.kind == ErrorKind::Credential;
         if urgent {
             self.memory.errors = self.memory.errors.max(ERRORS_BEFORE_TROUBLE - 1);

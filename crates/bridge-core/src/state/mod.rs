@@ -103,6 +103,7 @@ impl Default for Tuning {
 
 /// What one process knows beside the record; gone after a crash, and nothing may depend on it being there.
 #[derive(Debug, Clone, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts that this process knows or does not")]
 struct Memory {
     /// This process saved the intent at that moment and has sent nothing since.
     fresh: Option<Duration>,
@@ -215,7 +216,7 @@ impl Machine {
     }
 
     fn observe_end(&mut self, wishes: Wishes, now: Instant, rules: &Rules) -> bool {
-        let wished = if wishes.delete {
+        let asked_for = if wishes.delete {
             Some(Cause::Delete)
         } else if wishes.kill {
             Some(Cause::Kill)
@@ -225,7 +226,7 @@ impl Machine {
             None
         };
         let mut changed = false;
-        if let Some(cause) = wished {
+        if let Some(cause) = asked_for {
             let takes_over = matches!(self.record.cause, None | Some(Cause::Suspend))
                 || (cause == Cause::Delete && self.record.cause != Some(Cause::Delete));
             if takes_over && !matches!(self.record.state, JobState::Sweeping { then: After::Finish { .. } }) {

@@ -58,7 +58,7 @@ pub(crate) fn samples() -> Vec<JobRecord> {
     };
     full.trouble =
         Some(Trouble { since: at(6), reason: "Unreachable".to_owned(), message: "connection refused".to_owned() });
-    full.note = "a warning".to_owned();
+    "a warning".clone_into(&mut full.note);
     full.outputs = Some(Outputs {
         staged: false,
         message: "no such bucket".to_owned(),

@@ -56,7 +56,6 @@ impl Checks {
     }
 
     pub(super) fn at_the_end(
-        &mut self,
         record: &JobRecord,
         remote: &Remote,
         unseen_strays: bool,

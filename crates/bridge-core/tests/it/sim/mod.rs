@@ -35,13 +35,12 @@ fn every_life_ends_once_and_truly() {
     let lives = variable("BRIDGE_SIM_COUNT").unwrap_or(LIVES);
     let mut totals = world::Summary::default();
     for seed in 0..lives {
-        match live(seed, Options::default()) {
-            Ok(summary) => totals.add(&summary),
-            Err(_) => {
-                // Told again with its story: a trace of all lives would cost more than the lives.
-                let story = live(seed, Options { trace: true, ..Options::default() }).err().unwrap_or_default();
-                panic!("seed {seed} (replay: BRIDGE_SIM_SEED={seed} cargo test -p bridge-core every_life)\n{story}");
-            }
+        if let Ok(summary) = live(seed, Options::default()) {
+            totals.add(&summary);
+        } else {
+            // Told again with its story: a trace of all lives would cost more than the lives.
+            let story = live(seed, Options { trace: true, ..Options::default() }).err().unwrap_or_default();
+            panic!("seed {seed} (replay: BRIDGE_SIM_SEED={seed} cargo test -p bridge-core every_life)\n{story}");
         }
     }
     println!("{lives} lives: {totals:?}");

@@ -62,6 +62,7 @@ impl Summary {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a few of them per life")]
 enum Happening {
     /// A process looks at what is due.
     Step(u64),
@@ -225,7 +226,7 @@ impl World {
                 self.land(process, &action, delivery);
             }
         }
-        let problem = self.checks.at_the_end(&stored.record, &self.remote, self.unseen_strays, &mut self.summary);
+        let problem = Checks::at_the_end(&stored.record, &self.remote, self.unseen_strays, &mut self.summary);
         match problem {
             Some(problem) => Err(self.failure(&problem)),
             None => Ok(self.summary),
@@ -630,7 +631,9 @@ impl World {
         let (slots, tracked): (Vec<Slot>, Vec<Tracked>) = jobs.into_iter().unzip();
         let mut sightings = self.remote.poll(&tracked);
         if self.gaps.contains(&self.now) {
-            sightings.values_mut().for_each(|sighting| *sighting = Sighting::Gone);
+            for sighting in sightings.values_mut() {
+                *sighting = Sighting::Gone;
+            }
         }
         let events = slots
             .into_iter()
