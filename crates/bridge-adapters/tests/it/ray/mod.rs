@@ -1,9 +1,11 @@
 //! Ray: conformance, and what only Ray can do to us.
 
 mod behaviour;
+mod chaos;
 mod lab;
 mod logs;
 mod replay;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
