@@ -67,7 +67,7 @@ pub struct Mirrored<'a> {
 /// Reads a foreign pod's `ConfigMap`.
 #[must_use]
 pub fn told(data: &Data, before: Mirrored<'_>) -> Told {
-    let word = both(data, keys::STATUS, |word| before.status.is_some() && status_of(word) == before.status);
+    let word = both(data, keys::STATUS, |word| before.status == Some(status_of(word)));
     let message = both(data, keys::MESSAGE, |message| before.message == Some(message));
     let time = |key: &str| {
         keys::get(data, &format!("{}{key}", keys::PREFIX))
@@ -84,11 +84,11 @@ pub fn told(data: &Data, before: Mirrored<'_>) -> Told {
     }
 }
 
-fn status_of(word: &str) -> Option<JobStatus> {
+fn status_of(word: &str) -> JobStatus {
     match meaning(word) {
-        Meaning::Alive(status) => Some(status),
+        Meaning::Alive(status) => status,
         // Before the end of the pod these were mirrored as RUNNING, like every word nobody knows.
-        Meaning::Over(_) | Meaning::Ended(_) | Meaning::Unknown => Some(JobStatus::Running),
+        Meaning::Over(_) | Meaning::Ended(_) | Meaning::Unknown => JobStatus::Running,
     }
 }
 
@@ -155,11 +155,12 @@ pub fn verdict(told: &Told, end: PodEnd, kill: bool) -> Verdict {
     let over = |status: JobStatus, message: String| Verdict::Over { status, message };
     let word = told.word.as_deref().unwrap_or_default();
     match meaning(word) {
-        Meaning::Over(status) => return over(status, format!("the controller pod's last word was {word}")),
         Meaning::Ended(_) if kill => {
             return over(JobStatus::Killed, format!("the controller pod's last word was {word}, after `kill`"));
         }
-        Meaning::Ended(status) => return over(status, format!("the controller pod's last word was {word}")),
+        Meaning::Over(status) | Meaning::Ended(status) => {
+            return over(status, format!("the controller pod's last word was {word}"));
+        }
         Meaning::Alive(_) | Meaning::Unknown => {}
     }
     match end {
@@ -224,6 +225,7 @@ mod tests {
 
     #[test]
     fn the_last_word_decides_and_the_exit_code_only_without_one() {
+        use JobStatus::{Done, Failed, Killed, Unknown};
         let told = |word: &str, id: &str| Told {
             id: (!id.is_empty()).then(|| id.to_owned()),
             word: (!word.is_empty()).then(|| word.to_owned()),
@@ -233,7 +235,6 @@ mod tests {
             Verdict::Over { status, .. } => Some(status),
             Verdict::Again => None,
         };
-        use JobStatus::{Done, Failed, Killed, Unknown};
         for (word, id, end, kill, expected) in [
             ("EXIT", "1", PodEnd::Exited(0), false, Some(Failed)),
             ("EXIT", "1", PodEnd::Exited(0), true, Some(Killed)),

@@ -29,11 +29,14 @@ impl Default for InstallOptions {
             image: format!("bridge:{}", env!("CARGO_PKG_VERSION")),
             namespace: "bridge-system".to_owned(),
             replicas: 2,
-            replace_images: REFERENCE_IMAGES.map(str::to_owned).to_vec(),
+            replace_images: REFERENCE_IMAGES.into_iter().chain(PAPER_IMAGES).map(str::to_owned).collect(),
             pull_policy: "IfNotPresent".to_owned(),
         }
     }
 }
+
+/// The image of the paper's figure.
+const PAPER_IMAGES: [&str; 1] = ["slurmpod:*"];
 
 const NAME: &str = "bridge-operator";
 const POLICY: &str = "bridgejobs.bridgejob.ibm.com";

@@ -243,6 +243,7 @@ fn job_of(
 }
 
 /// What of a job's metadata needs a pass: not our own writes of the status.
+#[allow(clippy::unnecessary_wraps, reason = "a predicate of kube is of this form")]
 fn changed(job: &JobMeta) -> Option<u64> {
     use std::hash::{Hash, Hasher};
     let mut hasher = std::collections::hash_map::DefaultHasher::new();

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use crate::job::seen::{PodPhase, SeenPod};
 use crate::{keys, names};
 
-const PERIOD: Duration = Duration::from_secs(300);
+const PERIOD: Duration = Duration::from_mins(5);
 /// A deletion that is under way removes both objects within moments.
 const PATIENCE: Duration = Duration::from_secs(5);
 

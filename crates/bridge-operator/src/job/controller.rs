@@ -110,6 +110,7 @@ impl Reconciler {
     }
 
     /// What follows a pass that failed.
+    #[allow(clippy::needless_pass_by_value, reason = "the controller calls it with these")]
     pub fn on_error(job: Arc<PartialObjectMeta<BridgeJob>>, error: &PassError, this: Arc<Self>) -> Action {
         this.metrics.failed(error.category());
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());

@@ -163,7 +163,7 @@ fn a_missing_secret_is_waited_for_more_and_more_rarely() {
     let mut status = decision.status;
     status.conditions[0].last_transition_time = Time(now().checked_sub(SignedDuration::from_hours(1)).unwrap());
     waiting.status = Some(status);
-    assert_eq!(Case::without_secret().decide(&waiting, None, None).again, Some(Duration::from_secs(60)));
+    assert_eq!(Case::without_secret().decide(&waiting, None, None).again, Some(Duration::from_mins(1)));
     assert_eq!(Case::default().decide(&waiting, None, None).steps.len(), 2);
 }
 
@@ -386,7 +386,7 @@ fn time_to_live_counts_from_the_end_also_if_nothing_was_submitted() {
             )
             .again,
     ] {
-        assert_eq!(again, Some(Duration::from_secs(60)));
+        assert_eq!(again, Some(Duration::from_mins(1)));
     }
     let status = job.status.as_mut().unwrap();
     for condition in &mut status.conditions {

@@ -51,7 +51,7 @@ async fn a_jobs_pod_may_use_its_own_config_map_and_nothing_else() {
     assert_eq!(maps.list(&own).await.unwrap().items.len(), 1);
     assert!(is_forbidden(maps.get(&names::config_map("two")).await));
     assert!(is_forbidden(maps.list(&ListParams::default()).await));
-    assert!(is_forbidden(maps.delete(&names::config_map("one"), &Default::default()).await));
+    assert!(is_forbidden(maps.delete(&names::config_map("one"), &kube::api::DeleteParams::default()).await));
     let patch = json!({ "data": { "kill": "true" } });
     assert!(is_forbidden(maps.patch(&names::config_map("two"), &PatchParams::default(), &Patch::Merge(patch)).await));
     let secrets: Api<Secret> = Api::namespaced(pod.clone(), &bed.ns);

@@ -160,7 +160,8 @@ impl Bed {
     /// What Slurm says of a job: its state's words.
     pub(crate) async fn remote_state(&self, id: &str) -> String {
         let url = format!("{}/job/{id}", self.slurm.versioned_url(41));
-        let request = reqwest::Client::new().get(url).header("X-SLURM-USER-NAME", "alice");
+        let client = reqwest::Client::builder().build().unwrap();
+        let request = client.get(url).header("X-SLURM-USER-NAME", "alice");
         let answer = request.header("X-SLURM-USER-TOKEN", "alice-token").send().await.unwrap();
         let answer: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
         answer["jobs"][0]["job_state"].to_string()
@@ -172,7 +173,7 @@ impl Bed {
     }
 
     /// The process of a job's worker: the lab's processes are processes of this machine.
-    pub(crate) fn worker_process(&self, pod: &Pod) -> i32 {
+    pub(crate) fn worker_process(pod: &Pod) -> i32 {
         let mark = format!("BRIDGE_POD_UID={}", pod.metadata.uid.as_deref().unwrap());
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
         let is_it = |path: &PathBuf| {
@@ -203,10 +204,10 @@ where
     K: Resource + Clone + Debug + Send + DeserializeOwned + 'static,
 {
     let waiting = await_condition(api.clone(), name, condition);
-    match tokio::time::timeout(PATIENCE, waiting).await {
-        Ok(found) => found.unwrap(),
-        Err(_) => panic!("{name} did not become {what}; it is {:#?}", api.get_opt(name).await),
-    }
+    let Ok(found) = tokio::time::timeout(PATIENCE, waiting).await else {
+        panic!("{name} did not become {what}; it is {:#?}", api.get_opt(name).await)
+    };
+    found.unwrap()
 }
 
 fn merge(into: &mut Value, from: &Value) {
@@ -221,12 +222,11 @@ fn merge(into: &mut Value, from: &Value) {
 }
 
 async fn install(lab: &Lab, kubernetes: &Kubernetes) -> String {
-    let image = match std::env::var("BRIDGE_TEST_IMAGE") {
-        Ok(image) => image,
-        Err(_) => {
-            lab.must("image", &["bridge"]).await.unwrap();
-            "localhost/bridge:lab".to_owned()
-        }
+    let image = if let Ok(image) = std::env::var("BRIDGE_TEST_IMAGE") {
+        image
+    } else {
+        lab.must("image", &["bridge"]).await.unwrap();
+        "localhost/bridge:lab".to_owned()
     };
     let client = kubernetes.client().await.unwrap();
     let options = InstallOptions { image: image.clone(), ..InstallOptions::default() };

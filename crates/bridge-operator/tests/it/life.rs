@@ -58,7 +58,7 @@ async fn a_pod_that_crashes_is_made_again_and_finds_its_job() {
     bed.create("job", "sleep 8", &json!({})).await;
     bed.until_status("job", JobStatus::Running).await;
     let pod = bed.until_pod_runs("job", None).await;
-    kill_process(Pid::from_raw(bed.worker_process(&pod)).unwrap(), Signal::KILL).unwrap();
+    kill_process(Pid::from_raw(Bed::worker_process(&pod)).unwrap(), Signal::KILL).unwrap();
     bed.until_pod_runs("job", pod.metadata.uid.as_deref()).await;
     bed.until_status("job", JobStatus::Done).await;
     assert_eq!(bed.runs(), 1);
@@ -79,7 +79,7 @@ async fn a_worker_that_comes_back_from_the_dead_does_nothing() {
         "spec": twin_spec(&pod),
     }))
     .unwrap();
-    let old = Pid::from_raw(bed.worker_process(&pod)).unwrap();
+    let old = Pid::from_raw(Bed::worker_process(&pod)).unwrap();
     kill_process(old, Signal::STOP).unwrap();
     let pods: Api<Pod> = bed.api();
     pods.create(&kube::api::PostParams::default(), &twin).await.unwrap();
@@ -216,7 +216,7 @@ async fn a_cancel_without_its_secret_is_blocked_until_someone_helps() {
     let _ = bed.api::<Secret>().delete("mysecret", &DeleteParams::default()).await.unwrap();
     for name in ["restored", "abandoned"] {
         let pod = bed.until_pod_runs(name, None).await;
-        kill_process(Pid::from_raw(bed.worker_process(&pod)).unwrap(), Signal::KILL).unwrap();
+        kill_process(Pid::from_raw(Bed::worker_process(&pod)).unwrap(), Signal::KILL).unwrap();
         bed.until(name, "waiting for the Secret", |status| {
             condition(status, "Ready") == Some(("False".into(), "SecretMissing".into()))
         })

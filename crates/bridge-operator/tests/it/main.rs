@@ -12,4 +12,5 @@ mod docs;
 mod foreign;
 mod life;
 mod outage;
+mod seeds;
 mod wishes;
