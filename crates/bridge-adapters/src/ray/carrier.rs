@@ -42,7 +42,7 @@ impl Carrier for RayManager {
             "largest": LARGEST,
             "mark": [cargo.mark.0, cargo.mark.1],
             "outputs": outputs.collect::<Vec<_>>(),
-            "report": cargo.report.as_ref().map(|url| url.expose()),
+            "report": cargo.report.as_ref().map(bridge_core::staging::SignedUrl::expose),
             "script": script,
         });
         job.script = Script::Text(TEMPLATE.replace("@CARGO@", &STANDARD.encode(whole.to_string())));

@@ -18,13 +18,13 @@ impl Carrier for Slurm {
     }
 
     fn load(&self, mut job: Submission, cargo: &Cargo) -> Result<Submission> {
-        if !cargo.outputs.is_empty() {
-            if let Some(place) = array_of(&job) {
-                return Err(refused(format!(
-                    "{place}: the tasks of an array would send their outputs to the same objects; leave spec.s3upload \
-                     out, or submit a job for each task"
-                )));
-            }
+        if !cargo.outputs.is_empty()
+            && let Some(place) = array_of(&job)
+        {
+            return Err(refused(format!(
+                "{place}: the tasks of an array would send their outputs to the same objects; leave spec.s3upload \
+                 out, or submit a job for each task"
+            )));
         }
         let runnable = script::runnable(&job.script, Vec::new(), &job.token, self.api.likely_version());
         let text = match (&job.script, runnable.map_err(refused)?) {

@@ -1,6 +1,7 @@
 //! After a job: its outputs, read through its manager.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use bridge_api::schema::MAX_SCRIPT;
@@ -72,8 +73,10 @@ impl Errand<'_> {
     pub(super) async fn take(&self, files_are_carried: bool) -> Result<Vec<Output>, StagingError> {
         let mut trouble = Trouble::default();
         let items = self.items(&mut trouble, files_are_carried).await?;
-        let sizes: Option<Vec<u64>> = items.iter().map(|item| item.size).collect();
-        self.meter.expect(items.len(), sizes.map(|sizes| sizes.iter().sum()));
+        // The length of a log is not known before it was read; against files it hardly counts.
+        let known: u64 = items.iter().filter_map(|item| item.size).sum();
+        let all_files = items.iter().all(|item| item.size.is_some() || matches!(item.source, Source::Log(_)));
+        self.meter.expect(items.len(), all_files.then_some(known));
 
         self.store.ensure_bucket(&self.upload.bucket).await?;
         let (there, before) = self.earlier().await?;
@@ -258,13 +261,15 @@ impl Errand<'_> {
         there: &BTreeMap<String, u64>,
         before: &Manifest,
     ) -> Result<Option<(Sent, bool)>, Failure> {
-        if let Some(size) = there.get(&object.key).filter(|size| item.size.is_none_or(|own| own == **size)) {
-            if let Some(sent) = self.sent_before(item, object, *size, before).await? {
-                self.meter.add(sent.size);
-                return Ok(Some((sent, false)));
-            }
+        if let Some(size) = there.get(&object.key).filter(|size| item.size.is_none_or(|own| own == **size))
+            && let Some(sent) = self.sent_before(item, object, *size, before).await?
+        {
+            self.meter.add(sent.size);
+            return Ok(Some((sent, false)));
         }
-        let Some(content) = self.open(&item.source).await.map_err(Failure::of_source)? else { return Ok(None) };
+        let Some(content) = self.open(&item.source).await.map_err(|error| Failure::of_source(&error))? else {
+            return Ok(None);
+        };
         match self.store.send(object, content, self.job.token.as_str(), self.meter).await {
             Ok(sent) => Ok(Some((sent, true))),
             Err(SendError::Source(error)) => {
@@ -291,7 +296,9 @@ impl Errand<'_> {
         let listed = before.checksum_of(&object.key, head.etag.as_deref()).map(str::to_owned);
         let in_one_piece = head.sha256.is_some();
         let Some(known) = head.sha256.or(listed) else { return Ok(None) };
-        let Some(content) = self.open(&item.source).await.map_err(Failure::of_source)? else { return Ok(None) };
+        let Some(content) = self.open(&item.source).await.map_err(|error| Failure::of_source(&error))? else {
+            return Ok(None);
+        };
         let Ok((own_size, sha256)) = digest(content).await else { return Ok(None) };
         let same = own_size == size && size == head.size && sha256 == known;
         Ok(same.then_some(Sent { size, sha256, etag: head.etag, in_one_piece }))
@@ -307,8 +314,8 @@ enum Failure {
 }
 
 impl Failure {
-    fn of_source(error: ManagerError) -> Self {
-        let StagingError { message, is_final, .. } = of_manager(&error);
+    fn of_source(error: &ManagerError) -> Self {
+        let StagingError { message, is_final, .. } = of_manager(error);
         Self::Item { reason: message, may_pass: !is_final }
     }
 }
@@ -327,7 +334,7 @@ pub(super) fn told(reasons: &[String], sent: usize) -> String {
     const MOST: usize = 5;
     let mut text = reasons.iter().take(MOST).cloned().collect::<Vec<_>>().join("; ");
     if reasons.len() > MOST {
-        text.push_str(&format!("; and {} more", reasons.len() - MOST));
+        let _ = write!(text, "; and {} more", reasons.len() - MOST);
     }
     format!("{text}; what else there is was sent ({sent} objects)")
 }

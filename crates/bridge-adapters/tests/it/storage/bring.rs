@@ -104,7 +104,7 @@ impl CredentialSource for Rotated {
     async fn read(&self) -> Result<Credentials, CredentialError> {
         let mut pairs = self.pairs.clone();
         if self.reads.fetch_add(1, Ordering::Relaxed) == 0 {
-            pairs[1].1 = "the-old-one".to_owned();
+            "the-old-one".clone_into(&mut pairs[1].1);
         }
         Ok(Credentials::from_pairs(pairs))
     }
