@@ -318,11 +318,15 @@ fn brief(error: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-/// Whether the new status tells anything; the sequence number alone does not.
+/// Whether the new status tells anything; the sequence number and the UID of the `ConfigMap` alone do not, and go along with
+/// the next change.
 fn says_more(before: Option<&BridgeJobStatus>, after: &BridgeJobStatus) -> bool {
     let Some(before) = before else { return *after != BridgeJobStatus::default() };
     let mut same = after.clone();
     same.record_seq = before.record_seq;
+    if let (Some(new), Some(old)) = (&mut same.handover, &before.handover) {
+        new.config_map_uid.clone_from(&old.config_map_uid);
+    }
     same != *before
 }
 
