@@ -100,10 +100,8 @@ fn outcome(job: &JobInfo, word: &str, verdict: Verdict, reason: Option<&str>) ->
         // Accounting of 22.05 reports 0 for any failure, and a cancelled job never came to an exit code.
         exit_code = None;
     }
-    let mut parts = vec![word.to_owned()];
-    parts.extend(reason.map(|reason| format!("reason {}", bounded(reason))));
-    parts.extend(exit_code.filter(|_| verdict != Verdict::Succeeded).map(|code| format!("exit code {code}")));
-    parts.extend(signal.map(|signal| format!("signal {signal}")));
+    // Word, code and signal have places of their own; the message holds what else Slurm says.
+    let mut parts: Vec<String> = reason.map(bounded).into_iter().collect();
     if verdict == Verdict::Failed && exit_code.is_none() && signal.is_none() {
         parts.push("exit code unknown".to_owned());
     }
@@ -114,6 +112,15 @@ fn outcome(job: &JobInfo, word: &str, verdict: Verdict, reason: Option<&str>) ->
         parts.push(sentence.to_owned());
     }
     Outcome { verdict, exit_code, signal, reason: reason.to_owned(), message: parts.join(", ") }
+}
+
+/// An outcome in one text.
+fn told(outcome: &Outcome) -> String {
+    let code = outcome.exit_code.map(|code| format!("exit code {code}"));
+    let signal = outcome.signal.map(|signal| format!("signal {signal}"));
+    let message = Some(outcome.message.clone()).filter(|message| !message.is_empty());
+    let parts = [Some(outcome.reason.clone()), code, signal, message];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// What a record tells beside its state.
@@ -214,7 +221,7 @@ fn sum_up(records: &[JobInfo], remembered: &mut EndedTasks) -> Sighting {
     let outcome = worst.map(|(task, (_, outcome))| {
         let message = match outcome.verdict {
             Verdict::Succeeded => summary.clone(),
-            _ => format!("{summary}; task {task}: {}", outcome.message),
+            _ => format!("{summary}; task {task}: {}", told(outcome)),
         };
         Outcome { message, ..outcome.clone() }
     });

@@ -94,15 +94,16 @@ fn an_end_tells_reason_code_and_signal() {
     };
     let failed = with_exit(&["FAILED"], "NonZeroExitCode", 768);
     assert_eq!((failed.exit_code, failed.signal), (Some(3), None));
-    assert_eq!(failed.message, "FAILED, reason NonZeroExitCode, exit code 3");
+    assert_eq!((failed.reason.as_str(), failed.message.as_str()), ("FAILED", "NonZeroExitCode"));
+    assert_eq!(told(&failed), "FAILED, exit code 3, NonZeroExitCode");
     let killed = with_exit(&["OUT_OF_MEMORY"], "OutOfMemory", 9);
-    assert_eq!(killed.message, "OUT_OF_MEMORY, reason OutOfMemory, signal 9");
+    assert_eq!(told(&killed), "OUT_OF_MEMORY, signal 9, OutOfMemory");
     // The accounting of 22.05 reports 0 for every job: the state decides, and the code is not known.
     let unknown = with_exit(&["FAILED"], "None", 0);
-    assert_eq!((unknown.exit_code, unknown.message.as_str()), (None, "FAILED, exit code unknown"));
+    assert_eq!((unknown.exit_code, unknown.message.as_str()), (None, "exit code unknown"));
     let done = with_exit(&["COMPLETED"], "None", 0);
-    assert_eq!((done.exit_code, done.message.as_str()), (Some(0), "COMPLETED"));
-    assert_eq!(with_exit(&["CANCELLED"], "None", 15).message, "CANCELLED, signal 15");
+    assert_eq!((done.exit_code, done.message.as_str()), (Some(0), ""));
+    assert_eq!(told(&with_exit(&["CANCELLED"], "None", 15)), "CANCELLED, signal 15");
 }
 
 fn recorded(server: &str, name: &str) -> Vec<JobInfo> {

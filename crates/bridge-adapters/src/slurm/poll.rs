@@ -222,7 +222,8 @@ impl Slurm {
         let mut tasks = self.memory.tasks(id, &job.token);
         Ok(match sighting(&own, &mut tasks) {
             Some(Sighting::Ended(mut outcome, facts)) => {
-                outcome.message = format!("{} (from accounting)", outcome.message);
+                let message = std::mem::take(&mut outcome.message);
+                format!("{message} (from accounting)").trim_start().clone_into(&mut outcome.message);
                 Sighting::Ended(outcome, facts)
             }
             // Accounting may lag behind; what slurmctld itself has forgotten does not run.
