@@ -47,8 +47,11 @@ fn test() -> Result<(), String> {
     cargo("build all tests", &["test", "--workspace", "--no-run"])?;
     // An unoptimised image builds in half the time, and the tests do not measure.
     run("make the project's image", "env", &["BRIDGE_IMAGE_PROFILE=dev", "lab/image", "bridge"])?;
-    let tested = run("start the lab", "lab/up", &["kubernetes", "slurm", "slurm-purge", "ray", "s3"])
-        .and_then(|()| cargo("run all tests", &["test", "--workspace", "--no-fail-fast"]));
+    // The tests take this image instead of building one.
+    let tested = run("start the lab", "lab/up", &["kubernetes", "slurm", "slurm-purge", "ray", "s3"]).and_then(|()| {
+        let image = "BRIDGE_TEST_IMAGE=localhost/bridge:lab";
+        run("run all tests", "env", &[image, &program("cargo"), "test", "--workspace", "--no-fail-fast"])
+    });
     let stopped = run("stop the lab", "lab/down", &[]);
     tested.and(stopped)
 }

@@ -139,7 +139,7 @@ async fn main() -> anyhow::Result<()> {
     while requests.requests(Operation::Release) < jobs as u64 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let driven = f64::from(u32::try_from(jobs)?) / start.elapsed().as_secs_f64();
+    let rate = f64::from(u32::try_from(jobs)?) / start.elapsed().as_secs_f64();
     let with_jobs = memory("VmRSS")?;
 
     // Whole rounds while every job runs.
@@ -165,8 +165,8 @@ async fn main() -> anyhow::Result<()> {
         polls / rounds
     );
     println!(
-        "submissions per second               {driven:.0}  ({:.0} % of a bare loop's {bare:.0}; each submission is submit, save, release, save)",
-        100.0 * driven / bare
+        "submissions per second               {rate:.0}  ({:.0} % of a bare loop's {bare:.0}; each submission is submit, save, release, save)",
+        100.0 * rate / bare
     );
     println!("bytes per job, manager and store too {per_job:.0}");
     println!("peak memory                          {:.1} MiB", f64::from(u32::try_from(memory("VmHWM")?)?) / 1024.0);

@@ -37,7 +37,7 @@ async fn main() -> Result<()> {
 
     println!("operator, resident, idle                       {}", show(&operators()));
     let bare = bench.bare_pods().await?;
-    let lives = bench.lives().await?;
+    let lives = Box::pin(bench.lives()).await?;
     println!("bare pod: create → Running                     {}", quantiles(&bare));
     println!("BridgeJob: apply → pod created                 {}", quantiles(&lives.created));
     println!("BridgeJob: apply → pod Running                 {}", quantiles(&lives.running));

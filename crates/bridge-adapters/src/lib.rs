@@ -2,7 +2,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod http;
-pub mod slurm;
-pub mod storage;
 pub mod local;
 pub mod ray;
+pub mod slurm;
+pub mod storage;

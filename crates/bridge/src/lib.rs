@@ -97,7 +97,11 @@ fn supervise() -> ExitCode {
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("BRIDGE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("off"));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).with_writer(std::io::stderr).finish();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_writer(std::io::stderr)
+        .finish();
     // Fails only where a subscriber is set already, as in tests.
     tracing::subscriber::set_global_default(subscriber).ok();
 }

@@ -94,8 +94,7 @@ use super::super::OperationCount;
 #[tokio::test]
 async fn a_rejected_credential_is_read_again_and_even_a_submission_goes_out_again() {
     let (url, seen) = server(&[&reply("401 Unauthorized", "", "no"), &reply("200 OK", "", "{}")]).await;
-    let client =
-        Client::new(&url, Auth::bearer("token"), Arc::new(Rotating::default()), Options::default()).unwrap();
+    let client = Client::new(&url, Auth::bearer("token"), Arc::new(Rotating::default()), Options::default()).unwrap();
     let answer = client.post("submit", client.url(&["jobs"])).json(&1).send().await.unwrap();
     assert_eq!(answer.status, 200);
     let seen = seen.lock().unwrap();
@@ -181,7 +180,8 @@ async fn nothing_is_sent_outside_of_the_allowed_url() {
 
 #[tokio::test]
 async fn an_answer_beyond_the_bound_is_not_read() {
-    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n01234567890123456789012345678901\r\n0\r\n\r\n";
+    let chunked =
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n01234567890123456789012345678901\r\n0\r\n\r\n";
     for body in [reply("200 OK", "", &"x".repeat(32)), chunked.to_owned()] {
         let (url, _) = server(&[&body]).await;
         let options = Options { largest_answer: 16, ..Options::default() };

@@ -79,12 +79,7 @@ impl HttpError {
     }
 
     /// From the transport's error; `while_reading` when the answer's head had arrived already.
-    pub(super) fn from_transport(
-        error: reqwest::Error,
-        place: &str,
-        timeout: Duration,
-        while_reading: bool,
-    ) -> Self {
+    pub(super) fn from_transport(error: reqwest::Error, place: &str, timeout: Duration, while_reading: bool) -> Self {
         let (cause, reached, message) = if error.is_builder() {
             (Cause::Forbidden, Reached::No, format!("the request to {place} cannot be made"))
         } else if error.is_connect() {

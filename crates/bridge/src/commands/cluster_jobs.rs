@@ -293,17 +293,13 @@ async fn until_ended(place: &Place, name: &str, format: Format) -> Result<JobExi
     let ended = await_condition(jobs, job, over)
         .await
         .map_err(|error| Failure::trouble(format!("{what}: {}", cluster::chain(&error))))?;
-    match ended {
-        Some(job) => {
-            tell(&job, format)?;
-            let words = words(&job.status.unwrap_or_default());
-            Ok(JobExit::Ended(words.status, words.process_exit_code()))
-        }
-        None => {
-            eprintln!("{name}: deleted");
-            Ok(JobExit::NotEnded)
-        }
-    }
+    let Some(job) = ended else {
+        eprintln!("{name}: deleted");
+        return Ok(JobExit::NotEnded);
+    };
+    tell(&job, format)?;
+    let words = words(&job.status.unwrap_or_default());
+    Ok(JobExit::Ended(words.status, words.process_exit_code()))
 }
 
 #[cfg(test)]
