@@ -138,7 +138,7 @@ fn phase_words(record: &JobRecord, phase: &Phase) -> (JobStatus, String, String)
             (JobStatus::Suspended, "Suspended".to_owned(), "held on the remote system".to_owned())
         }
         Phase::Held => {
-            (JobStatus::Suspended, "Held".to_owned(), "held on the remote system by its user or operator".to_owned())
+            (JobStatus::Suspended, "Held".to_owned(), "held on the remote system, by its user or operator, or because the remote system forgot its release in a crash; release it there to let it go on".to_owned())
         }
         Phase::Running => (JobStatus::Running, "Running".to_owned(), format!("running{note}")),
         Phase::Suspended => (JobStatus::Suspended, "Suspended".to_owned(), "suspended on the remote system".to_owned()),

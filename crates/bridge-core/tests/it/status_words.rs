@@ -22,7 +22,7 @@ fn every_state_has_a_word_a_reason_a_sentence_and_an_exit_code() {
         "PENDING Submitting [124] being submitted",
         "SUBMITTED Submitted [124] accepted, about to be released",
         "PENDING Queued [124] waiting in the queue: Priority",
-        "SUSPENDED Held [124] held on the remote system by its user or operator",
+        "SUSPENDED Held [124] held on the remote system, by its user or operator, or because the remote system forgot its release in a crash; release it there to let it go on",
         "SUSPENDED Suspended [124] suspended on the remote system",
         "RUNNING Cancelling [124] its end was asked for",
         "RUNNING StagingOut [124] failed (OUT_OF_MEMORY, exit code 3): needed more than 4 GB; sending its outputs",
