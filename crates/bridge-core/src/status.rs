@@ -180,7 +180,7 @@ fn ending_words(record: &JobRecord, ending: &Ending) -> (JobStatus, String, Stri
             JobStatus::Unknown,
             reasons::LOST.to_owned(),
             format!(
-                "neither the remote system nor its accounting knows job {id} any more; it was submitted once and is not submitted again"
+                "neither the remote system nor its accounting knows job {id} any more, as after a restart that lost its memory; it was submitted once and is not submitted again"
             ),
         ),
         Ending::SubmissionUnknown { token, why } => (

@@ -29,7 +29,7 @@ fn every_state_has_a_word_a_reason_a_sentence_and_an_exit_code() {
         "PENDING Accepted [124] not submitted yet",
         "RUNNING Sweeping [124] failed (OUT_OF_MEMORY, exit code 3): needed more than 4 GB; looking for submissions whose reply was lost",
         "FAILED OUT_OF_MEMORY [3] failed (OUT_OF_MEMORY, exit code 3): needed more than 4 GB",
-        "UNKNOWN Lost [125] neither the remote system nor its accounting knows job 4711 any more; it was submitted once and is not submitted again",
+        "UNKNOWN Lost [125] neither the remote system nor its accounting knows job 4711 any more, as after a restart that lost its memory; it was submitted once and is not submitted again",
         "UNKNOWN SubmissionUnknown [125] nobody can tell whether the submission arrived (no memory); look for bridge-7c1e0c90-1 on the remote system; it is not submitted again",
         "KILLED Killed [130] ended before it was submitted because `kill` was set",
         "FAILED SubmissionRefused [1] refused by the remote system: no such queue",
