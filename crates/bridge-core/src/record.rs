@@ -42,6 +42,10 @@ pub struct JobRecord {
     /// A submission of this attempt may have arrived unseen: the attempt ends with a look for strays.
     #[serde(default, skip_serializing_if = "is_false")]
     pub doubt: bool,
+    /// An earlier record of this job was lost. Since this moment attempts may have been made of which this one does not
+    /// know: each is looked for before it is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remade_for: Option<Timestamp>,
     /// Our times.
     #[serde(default)]
     pub times: Times,
@@ -308,6 +312,7 @@ impl JobRecord {
             suspended: false,
             was_suspended: false,
             doubt: false,
+            remade_for: None,
             times: Times::default(),
             facts: Facts::default(),
             trouble: None,
@@ -325,6 +330,7 @@ impl JobRecord {
         let mut record = Self::new(uid, holder);
         record.attempt = attempt.max(1);
         record.doubt = true;
+        record.remade_for = Some(since);
         record.state = JobState::Submitting { token: record.token(), since, intent: since };
         record
     }

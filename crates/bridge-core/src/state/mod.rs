@@ -244,6 +244,10 @@ impl Machine {
             return false;
         }
         match &self.record.state {
+            JobState::Accepted { .. } | JobState::StagingIn if self.record.remade_for.is_some() => {
+                self.intend(now);
+                true
+            }
             JobState::Accepted { .. } | JobState::StagingIn => {
                 self.finish(Ending::NeverSubmitted { reason: NotSubmitted::Ended { cause } }, now);
                 true
@@ -362,12 +366,15 @@ impl Machine {
 
     /// A new intent, to be saved and then acted on.
     fn intend(&mut self, now: Instant) {
-        let since = match &self.record.state {
-            JobState::Submitting { since, .. } => *since,
-            _ => now.wall,
+        let (since, sends) = match (&self.record.state, self.record.remade_for) {
+            (JobState::Submitting { since, .. }, _) => (*since, true),
+            // The record that was lost may have known of a submission of this very attempt.
+            (_, Some(lost)) => (lost, false),
+            (_, None) => (now.wall, true),
         };
+        self.record.doubt |= !sends;
         self.record.state = JobState::Submitting { token: self.record.token(), since, intent: now.wall };
-        self.memory.fresh = Some(now.mono);
+        self.memory.fresh = sends.then_some(now.mono);
         self.memory.first_look = None;
         self.memory.surely_absent = false;
         self.memory.refused = None;
@@ -397,7 +404,7 @@ impl Machine {
         self.record.trouble = None;
         if rules.guarantee == Guarantee::TwoPhase {
             // No record ever held this id, so nobody can have released it.
-            self.memory.never_released = true;
+            self.memory.never_released = self.record.remade_for.is_none();
             self.record.state = JobState::Prepared { id };
         } else {
             self.record.state = JobState::Active { id, phase: Phase::Queued { reason: None }, missing: None };
@@ -407,9 +414,9 @@ impl Machine {
     /// The manager has told the end of the current attempt.
     fn ended(&mut self, id: RemoteId, outcome: Outcome, rules: &Rules, now: Instant) {
         let requeue = self.record.cause == Some(Cause::Suspend) && outcome.verdict == Verdict::Cancelled;
-        let retry = outcome.verdict == Verdict::Failed
-            && matches!(self.record.cause, None | Some(Cause::Suspend))
-            && self.record.failures < rules.backoff_limit;
+        // The record that was lost may have begun a further attempt, which has to be found even if the job is to end.
+        let may_go_on = matches!(self.record.cause, None | Some(Cause::Suspend)) || self.record.remade_for.is_some();
+        let retry = outcome.verdict == Verdict::Failed && may_go_on && self.record.failures < rules.backoff_limit;
         if requeue || retry {
             let not_before = if retry {
                 self.record.failures += 1;

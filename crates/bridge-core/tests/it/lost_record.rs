@@ -1,0 +1,127 @@
+//! A job whose record was lost: what the lost one may have done is looked for, in every attempt.
+
+use std::time::Duration;
+
+use bridge_core::clock::Instant;
+use bridge_core::ids::RemoteId;
+use bridge_core::manager::{Facts, Found, Guarantee, HoldAnswer, Outcome, Sighting, Submitted, Verdict};
+use bridge_core::record::{Ending, JobRecord, JobState};
+use bridge_core::state::{Effect, Event, Machine, Rules, Tuning, Wishes};
+use jiff::Timestamp;
+
+struct Life {
+    machine: Machine,
+    rules: Rules,
+    now: Instant,
+    wishes: Wishes,
+}
+
+impl Life {
+    /// The first attempt was found, has failed, and a second one is due.
+    fn after_a_failed_attempt(kill: bool) -> Self {
+        let rules = Rules {
+            guarantee: Guarantee::TwoPhase,
+            can_hold: true,
+            stages_in: false,
+            stages_out: false,
+            backoff_limit: 3,
+            deadline: None,
+            poll_interval: Duration::from_secs(20),
+            tuning: Tuning::default(),
+        };
+        let record = JobRecord::handed_over("uid", "operator", 1, Timestamp::UNIX_EPOCH);
+        let now = Instant { mono: Duration::from_secs(1000), wall: Timestamp::from_second(1_000_000).unwrap() };
+        let mut life = Self { machine: Machine::recover(record, "worker"), rules, now, wishes: Wishes::default() };
+        let Effect::Find { token, .. } = life.next() else { panic!("it looks first") };
+        life.answer(Event::Find(token, Ok(Found::Jobs(vec![RemoteId::new("1")]))));
+        let Effect::Release(job) = life.next() else { panic!("it may be held still") };
+        life.answer(Event::Release(job.id, Ok(HoldAnswer::TooLate)));
+        life.wishes.kill = kill;
+        let (Effect::Poll { job, .. } | Effect::Cancel(job)) = life.next() else { panic!("it is looked at") };
+        let outcome = Outcome {
+            verdict: Verdict::Failed,
+            exit_code: Some(1),
+            signal: None,
+            reason: "FAILED".to_owned(),
+            message: String::new(),
+        };
+        life.answer(Event::Poll(job.id, Ok(Some(Sighting::Ended(outcome, Facts::default())))));
+        life.later(120);
+        let Effect::Sweep { token, .. } = life.next() else { panic!("its strays are looked for") };
+        life.answer(Event::Sweep(token, Ok(0)));
+        life.later(120);
+        life
+    }
+
+    fn later(&mut self, seconds: i64) {
+        self.now.mono += Duration::from_secs(seconds.unsigned_abs());
+        self.now.wall += jiff::SignedDuration::from_secs(seconds);
+    }
+
+    /// What is done next in the remote system.
+    fn next(&mut self) -> Effect {
+        for _ in 0..1000 {
+            self.machine.observe(self.wishes, &self.rules, self.now);
+            match self.machine.effect(&self.rules, self.now) {
+                Effect::StageIn { .. } => self.answer(Event::StagedIn(Ok(()))),
+                Effect::Intend => {
+                    self.answer(Event::Intend);
+                    self.machine.saving(0, self.now);
+                }
+                Effect::Wait(_) => self.later(1),
+                effect => {
+                    self.machine.asking(self.now);
+                    return effect;
+                }
+            }
+        }
+        panic!("it turns in circles: {:?}", self.machine.record())
+    }
+
+    fn answer(&mut self, event: Event) {
+        self.machine.apply(event, &self.rules, self.now);
+    }
+}
+
+#[test]
+fn a_further_attempt_is_looked_for_before_it_is_made() {
+    let mut life = Life::after_a_failed_attempt(false);
+    assert_eq!(life.machine.record().attempt, 2);
+    let Effect::Find { token, since } = life.next() else { panic!("the second attempt may be there already") };
+    assert_eq!((&token, since), (&life.machine.record().token(), Timestamp::UNIX_EPOCH));
+    life.answer(Event::Find(token, Ok(Found::Jobs(vec![RemoteId::new("2")]))));
+    assert_eq!(life.machine.record().id(), Some(&RemoteId::new("2")));
+    assert_eq!(life.machine.record().counters.submissions, 0);
+}
+
+#[test]
+fn a_further_attempt_that_is_surely_not_there_is_made() {
+    let mut life = Life::after_a_failed_attempt(false);
+    let Effect::Find { token, .. } = life.next() else { panic!("it looks first") };
+    life.answer(Event::Find(token, Ok(Found::Absent)));
+    let Effect::Submit { token, .. } = life.next() else { panic!("there is none") };
+    let submitted = Submitted { id: RemoteId::new("2"), warnings: Vec::new() };
+    life.answer(Event::Submit(token, Ok(submitted)));
+    assert_eq!(life.machine.record().state, JobState::Prepared { id: RemoteId::new("2") });
+}
+
+#[test]
+fn a_job_that_is_to_end_leaves_no_further_attempt_behind() {
+    let mut life = Life::after_a_failed_attempt(true);
+    let Effect::Find { token, .. } = life.next() else { panic!("a second attempt may run") };
+    life.answer(Event::Find(token, Ok(Found::Jobs(vec![RemoteId::new("2")]))));
+    let Effect::Cancel(job) = life.next() else { panic!("it is to end") };
+    assert_eq!(job.id, RemoteId::new("2"));
+}
+
+#[test]
+fn a_job_that_is_to_end_and_has_no_further_attempt_ends() {
+    let mut life = Life::after_a_failed_attempt(true);
+    for _ in 0..2 {
+        let Effect::Find { token, .. } = life.next() else { panic!("a second attempt may run") };
+        life.answer(Event::Find(token, Ok(Found::Absent)));
+    }
+    let Effect::Sweep { token, .. } = life.next() else { panic!("a last look") };
+    life.answer(Event::Sweep(token, Ok(0)));
+    assert!(matches!(life.machine.record().ending(), Some(Ending::NeverSubmitted { .. })));
+}
