@@ -268,7 +268,7 @@ fn a_pod_that_crashed_is_made_again_with_growing_pauses() {
     let third = SeenPod { restarts: 2, ..pod(crashed(5)) };
     let waits = Case::default().decide(&job, Some(&map), Some(&third));
     assert_eq!((waits.steps.len(), waits.again), (0, Some(Duration::from_secs(15))));
-    assert_eq!([0, 1, 2, 5, 6, 60].map(pause), [0, 10, 20, 160, 300, 300]);
+    assert_eq!([0, 1, 2, 5, 6, 60].map(pods::pause), [0, 10, 20, 160, 300, 300]);
 }
 
 #[test]
