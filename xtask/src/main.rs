@@ -86,6 +86,7 @@ fn check_scripts() -> Result<(), String> {
 
 fn generate() -> Result<(), String> {
     write_output("deploy/crd.yaml", &["crd"])?;
+    write_output("deploy/install.yaml", &["manifest"])?;
     write_output("docs/api-reference.md", &["crd", "--reference"])
 }
 

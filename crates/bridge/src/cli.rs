@@ -306,6 +306,10 @@ pub struct ManifestArguments {
     /// How many instances; one acts, the others stand by
     #[arg(long, value_name = "NUMBER")]
     pub replicas: Option<u32>,
+
+    /// Look after the jobs of this namespace only, with rights there only; may be given several times [default: all]
+    #[arg(long = "watch", value_name = "NAMESPACE", value_delimiter = ',')]
+    pub watched: Vec<String>,
 }
 
 /// `bridge operator`
