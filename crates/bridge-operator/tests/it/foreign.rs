@@ -20,22 +20,28 @@ static BUILT: OnceCell<()> = OnceCell::const_new();
 async fn build(lab: &Lab, kubernetes: &Kubernetes) {
     BUILT
         .get_or_init(async || {
-            let folder = tempfile::tempdir().unwrap();
-            let bin = folder.path().join("bin");
-            std::fs::create_dir(&bin).unwrap();
-            std::fs::create_dir(folder.path().join("tmp")).unwrap();
-            std::fs::copy("/bin/busybox", bin.join("busybox")).unwrap();
-            for applet in ["sh", "date", "sleep"] {
-                std::os::unix::fs::symlink("busybox", bin.join(applet)).unwrap();
-            }
-            std::fs::copy(std::fs::canonicalize(kubernetes.kubectl.as_ref().unwrap()).unwrap(), bin.join("kubectl"))
-                .unwrap();
             let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/foreign-pod/controller.sh");
-            std::fs::copy(script, folder.path().join("controller.sh")).unwrap();
-            let config = r#"{"Entrypoint":["/controller.sh"]}"#;
-            lab.must("image", &[IMAGE, folder.path().to_str().unwrap(), config]).await.unwrap();
+            image(lab, kubernetes, IMAGE, &std::fs::read_to_string(script).unwrap()).await;
         })
         .await;
+}
+
+/// An image with a shell, kubectl, and this script to begin with.
+async fn image(lab: &Lab, kubernetes: &Kubernetes, name: &str, script: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let bin = folder.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::fs::create_dir(folder.path().join("tmp")).unwrap();
+    std::fs::copy("/bin/busybox", bin.join("busybox")).unwrap();
+    for applet in ["sh", "date", "sleep"] {
+        std::os::unix::fs::symlink("busybox", bin.join(applet)).unwrap();
+    }
+    std::fs::copy(std::fs::canonicalize(kubernetes.kubectl.as_ref().unwrap()).unwrap(), bin.join("kubectl")).unwrap();
+    let program = folder.path().join("controller.sh");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let config = r#"{"Entrypoint":["/controller.sh"]}"#;
+    lab.must("image", &[name, folder.path().to_str().unwrap(), config]).await.unwrap();
 }
 
 fn spec(bed: &Bed, seconds: &str, more: &Value) -> Value {
@@ -88,4 +94,35 @@ async fn a_silent_pod_is_judged_by_its_exit_code_and_a_lost_one_is_not_run_again
     let _ = bed.api::<Pod>().delete(&names::pod("lost"), &DeleteParams::default()).await.unwrap();
     let status = bed.until_status("lost", JobStatus::Unknown).await;
     assert!(status.message.unwrap().contains("not run again"));
+}
+
+/// As pods written in Go do: it reads the whole `ConfigMap`, changes it, and PUTs it back; a write of anyone else in between
+/// kills it. Its keys have no prefix, its times are of several kinds, and a final-looking word comes before the end.
+const PUTS: &str = r#"#!/bin/sh
+set -eu
+export HOME=/tmp
+put() {
+  kubectl -n "$NAMESPACE" get configmap "$JOBNAME-bridge-cm" -o json > /tmp/map.json
+  sleep 1
+  kubectl patch --local -f /tmp/map.json --type=merge -p "{\"data\":{$1}}" -o json > /tmp/new.json
+  kubectl replace -f /tmp/new.json
+}
+put '"id":"job-77","jobStatus":"SUBMITTED","submitTime":"1.65037756e+09","startTime":""'
+put '"jobStatus":"COMPLETED","startTime":"19/04/2022 14:13:00","id":"","history":"kept"'
+put '"jobStatus":"EXIT","endTime":"2022-04-19T14:14:00Z","message":"the disk was full"'
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_puts_whole_config_maps_is_understood_and_left_alone() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let bed = Bed::new(lab).await;
+    image(lab, &bed.kubernetes, "localhost/putting-pod:1", PUTS).await;
+    bed.try_create("job", spec(&bed, "1", &json!({ "image": "localhost/putting-pod:1" }))).await.unwrap();
+    let early = bed.until("job", "started", |status| status.starttime.is_some()).await;
+    assert_eq!(early.jobstatus, Some(JobStatus::Running), "only the pod's end ends the job");
+    let status = bed.until_status("job", JobStatus::Failed).await;
+    assert_eq!(status.jobid.as_deref(), Some("job-77"), "an empty value clears nothing");
+    let times = [status.submittime, status.starttime, status.completiontime].map(|time| time.unwrap().0.to_string());
+    assert_eq!(times, ["2022-04-19T14:12:40Z", "2022-04-19T14:13:00Z", "2022-04-19T14:14:00Z"]);
+    assert!(status.message.unwrap().contains("the disk was full"));
 }

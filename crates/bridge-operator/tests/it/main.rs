@@ -10,6 +10,7 @@ mod alone;
 mod bed;
 mod docs;
 mod foreign;
+mod invalid;
 mod life;
 mod outage;
 mod seeds;
