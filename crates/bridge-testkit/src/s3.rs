@@ -13,6 +13,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use jiff::Timestamp;
+use s3s::S3;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -164,12 +165,21 @@ pub async fn serve(listener: TcpListener, root: &Path, keys: &S3Keys) -> anyhow:
     Ok(())
 }
 
+/// Serves a store of one's own until the process ends.
+pub async fn serve_store(listener: TcpListener, store: impl S3, keys: &S3Keys) {
+    accept(listener, signed(store, keys)).await;
+}
+
 fn service(root: &Path, keys: &S3Keys) -> anyhow::Result<S3Service> {
     let files = s3s_fs::FileSystem::new(root)
         .map_err(|error| anyhow!("the folder {} cannot hold S3 objects: {error:?}", root.display()))?;
-    let mut builder = S3ServiceBuilder::new(files);
+    Ok(signed(files, keys))
+}
+
+fn signed(store: impl S3, keys: &S3Keys) -> S3Service {
+    let mut builder = S3ServiceBuilder::new(store);
     builder.set_auth(SimpleAuth::from_single(keys.access_key.clone(), keys.secret_key.expose_secret().to_owned()));
-    Ok(builder.build())
+    builder.build()
 }
 
 async fn accept(listener: TcpListener, service: S3Service) {

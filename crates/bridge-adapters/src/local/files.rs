@@ -1,23 +1,23 @@
 //! Files put beside and fetched from a job.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use bridge_core::ids::SubmitToken;
 use bridge_core::manager::{ByteStream, ErrorKind, FileEntry, Files, ManagerError, Result, Tracked};
 use bridge_core::staging::glob;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::StreamExt;
 use tokio::fs::File;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 
 use super::client::Seen;
 use super::folder::unique;
 use super::{LocalManager, MANAGER, blocking, map, process, trouble};
 
 /// The size of a piece.
-const PIECE: usize = 64 * 1024;
+const PIECE: usize = 256 * 1024;
 
 #[async_trait]
 impl Files for LocalManager {
@@ -88,11 +88,15 @@ async fn open(path: &Path) -> io::Result<Option<ByteStream>> {
         }
         Err(error) => return Err(error),
     }
-    let file = File::open(path).await?;
-    let pieces = futures::stream::try_unfold(file, async |mut file: File| {
-        let mut piece = BytesMut::with_capacity(PIECE);
-        let read = file.read_buf(&mut piece).await?;
-        Ok::<_, io::Error>((read > 0).then(|| (Bytes::from(piece), file)))
+    let file = File::open(path).await?.into_std().await;
+    // Past tokio's own buffer: each byte would be copied once more.
+    let pieces = futures::stream::try_unfold(file, async |file: std::fs::File| {
+        let read = tokio::task::spawn_blocking(move || {
+            let mut piece = Vec::with_capacity(PIECE);
+            (&file).take(PIECE as u64).read_to_end(&mut piece).map(|_| (Bytes::from(piece), file))
+        });
+        let (piece, file) = read.await.map_err(io::Error::other)??;
+        Ok::<_, io::Error>((!piece.is_empty()).then_some((piece, file)))
     });
     Ok(Some(pieces.boxed()))
 }

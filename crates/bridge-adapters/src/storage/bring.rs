@@ -8,7 +8,7 @@ use bridge_core::manager::{ByteStream, Carrier, CarrierLimits, Files, ManagerErr
 use bridge_core::plan::{JobPlan, ManagerKind, ObjectRef, Script, ScriptSource, Submission, TextSource, UploadPlan};
 use bridge_core::staging::{Cargo, Incoming, Outgoing, OutgoingSource, StagingError, glob, submission_without_objects};
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use http::{HeaderName, HeaderValue, Method};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -19,6 +19,9 @@ use super::items::{self, REPORT_FOLDER, STDERR, STDOUT};
 use super::meter::Meter;
 use super::send::hex;
 use super::{S3Staging, base_name};
+
+/// Inputs that are fetched at a time; of each there is little in memory.
+const AT_A_TIME: usize = 4;
 
 /// The header of what a carrying job sends, by which it is told from what was there before.
 pub(super) const MARK: HeaderName = HeaderName::from_static("x-amz-meta-bridge-token");
@@ -164,22 +167,23 @@ async fn put_inputs(
     files: &dyn Files,
     meter: &Meter,
 ) -> Result<Vec<String>, StagingError> {
-    let mut names = Vec::new();
     meter.expect(plan.inputs.len(), None);
-    for object in &plan.inputs {
-        let (head, content) = store.get(object).await?;
-        let name = base_name(&object.key);
-        let checked = verified(content, head, object.clone());
-        let put = files.put(token, name, checked).await;
-        let size = put.map_err(|error| {
-            let inner = of_manager(&error);
-            StagingError { message: format!("bringing {} to the job: {}", quoted(object), inner.message), ..inner }
-        })?;
-        meter.add(size);
-        meter.file_done();
-        names.push(name.to_owned());
-    }
-    Ok(names)
+    let put = |object: &'_ ObjectRef| {
+        let object = object.clone();
+        async move {
+            let (head, content) = store.get(&object).await?;
+            let name = base_name(&object.key).to_owned();
+            let put = files.put(token, &name, verified(content, head, object.clone())).await;
+            let size = put.map_err(|error| {
+                let inner = of_manager(&error);
+                StagingError { message: format!("bringing {} to the job: {}", quoted(&object), inner.message), ..inner }
+            })?;
+            meter.add(size);
+            meter.file_done();
+            Ok(name)
+        }
+    };
+    futures::stream::iter(&plan.inputs).map(put).buffered(AT_A_TIME).try_collect().await
 }
 
 /// The stream, with an error in place of its end if what came is not what is there.

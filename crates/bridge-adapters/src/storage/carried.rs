@@ -98,8 +98,9 @@ impl Errand<'_> {
         if let Some(text) = self.script().await? {
             self.store.ensure_bucket(&self.upload.bucket).await?;
             let script = object(self.upload, SCRIPT);
+            let length = Some(text.len() as u64);
             let content = futures::stream::once(async move { Ok(text) }).boxed();
-            let sent = self.store.send(&script, content, self.job.token.as_str(), self.meter).await;
+            let sent = self.store.send(&script, content, length, self.job.token.as_str(), self.meter).await;
             manifest.files.push(entry(&script, &sent.map_err(|error| self.not_sent(error))?));
         }
         let troubles = self.all_arrived(outputs, report.as_ref(), &mut manifest).await?;

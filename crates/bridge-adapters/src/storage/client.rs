@@ -8,7 +8,6 @@ use bridge_core::credentials::{CredentialSource, keys};
 use bridge_core::manager::ByteStream;
 use bridge_core::plan::{ObjectRef, StoragePlan};
 use bridge_core::staging::SignedUrl;
-use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use http::{HeaderName, HeaderValue, Method};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer};
@@ -203,13 +202,13 @@ impl Store {
     pub(super) async fn put(
         &self,
         object: &ObjectRef,
-        content: Bytes,
+        content: PutPayload,
         metadata: &[(&'static str, &str)],
     ) -> Result<Option<String>, StorageError> {
         let attributes = attributes(metadata);
         let put = |store: AmazonS3, path: Path| {
             let options = PutOptions { attributes: attributes.clone(), ..PutOptions::default() };
-            let payload = PutPayload::from_bytes(content.clone());
+            let payload = content.clone();
             async move { store.put_opts(&path, payload, options).await }
         };
         Ok(self.with_keys("writing", object, put).await?.e_tag)

@@ -4,17 +4,30 @@ use bridge_core::plan::ObjectRef;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::{BoxStream, Fuse};
-use object_store::{MultipartUpload, ObjectStore, PutMultipartOptions, PutPayload, UploadPart};
+use object_store::{MultipartUpload, ObjectStore, PutMultipartOptions, PutPayload};
 use sha2::{Digest, Sha256};
+use tokio::task::JoinSet;
 
 use super::client::{CHECKSUM, Store, TOKEN, attributes};
 use super::error::{Kind, StorageError, quoted};
 use super::meter::Meter;
 
-/// Up to this size a file is sent in one piece; above, in parts of it. Two are in memory at a time.
-pub(super) const PART: usize = 8 * 1024 * 1024;
+const MIB: usize = 1024 * 1024;
+/// Up to this size a file is sent in one piece.
+const WHOLE: usize = 8 * MIB;
 /// S3 takes no more parts.
 const MOST_PARTS: usize = 10_000;
+/// All parts that are in memory at a time.
+const BUDGET: usize = 16 * MIB;
+/// S3 takes none that are smaller than the first; the last leaves room for one at a time.
+const PARTS: [usize; 3] = [5 * MIB, 8 * MIB, BUDGET];
+
+/// The size of a file's parts: small, so that several are on their way at a time, and large enough for all of it.
+fn part_size(size: Option<u64>) -> usize {
+    let [_, middle, largest] = PARTS;
+    let fits = |part: &usize| size.is_some_and(|size| size.div_ceil(*part as u64) <= MOST_PARTS as u64);
+    if size.is_none() { middle } else { PARTS.into_iter().find(fits).unwrap_or(largest) }
+}
 
 /// What is sent, in pieces.
 pub(super) type Content<'a> = BoxStream<'a, std::io::Result<Bytes>>;
@@ -45,18 +58,20 @@ struct Pieces<'a> {
     rest: Bytes,
     hash: Sha256,
     size: u64,
+    part: usize,
     meter: &'a Meter,
 }
 
 impl Pieces<'_> {
-    /// The next part; shorter only at the end.
-    async fn part(&mut self) -> std::io::Result<Bytes> {
-        let mut part = BytesMut::new();
+    /// The next part, in memory that is free again; shorter only at the end.
+    async fn part(&mut self, mut part: BytesMut) -> std::io::Result<Bytes> {
+        part.clear();
         loop {
-            let take = self.rest.len().min(PART - part.len());
+            let take = self.rest.len().min(self.part - part.len());
             if take > 0 {
                 if part.is_empty() {
-                    part.reserve(if take < 64 * 1024 { take } else { PART });
+                    // Most files are small.
+                    part.reserve(if take < 64 * 1024 { take } else { self.part });
                 }
                 let piece = self.rest.split_to(take);
                 self.hash.update(&piece);
@@ -64,7 +79,7 @@ impl Pieces<'_> {
                 self.meter.add(take as u64);
                 part.extend_from_slice(&piece);
             }
-            if part.len() == PART {
+            if part.len() == self.part {
                 return Ok(part.freeze());
             }
             match self.content.next().await {
@@ -72,6 +87,50 @@ impl Pieces<'_> {
                 None => return Ok(part.freeze()),
             }
         }
+    }
+
+    /// The first parts: as many as tell whether all of it is one piece. `true`: it is.
+    async fn begin(&mut self) -> std::io::Result<(Vec<Bytes>, bool)> {
+        let (mut parts, mut length) = (Vec::new(), 0);
+        while length <= WHOLE {
+            let part = self.part(BytesMut::new()).await?;
+            length += part.len();
+            let is_last = part.len() < self.part;
+            parts.push(part);
+            if is_last {
+                break;
+            }
+        }
+        Ok((parts, length <= WHOLE))
+    }
+}
+
+/// Parts on their way, and the memory of those that have arrived. All end when this is dropped.
+#[derive(Default)]
+struct UnderWay {
+    parts: JoinSet<object_store::Result<Bytes>>,
+    free: Vec<BytesMut>,
+}
+
+impl UnderWay {
+    /// Begins to send a part; the task makes its signature beside the reading of the next.
+    fn send(&mut self, upload: &mut dyn MultipartUpload, part: Bytes) {
+        let sent = upload.put_part(PutPayload::from_bytes(part.clone()));
+        self.parts.spawn(async move { sent.await.map(|()| part) });
+    }
+
+    /// Waits until fewer than `most` are on their way.
+    async fn below(&mut self, most: usize) -> object_store::Result<()> {
+        while self.parts.len() >= most {
+            match self.parts.join_next().await {
+                Some(Ok(part)) => self.free.extend(part?.try_into_mut()),
+                Some(Err(lost)) => {
+                    return Err(object_store::Error::Generic { store: "S3", source: Box::new(lost) });
+                }
+                None => break,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -96,20 +155,24 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 impl Store {
-    /// Sends a stream. The store checks every part by its signature, which covers the content.
+    /// Sends a stream, whose length may be known. The store checks every part by its signature, which covers the
+    /// content.
     pub(super) async fn send(
         &self,
         object: &ObjectRef,
         content: Content<'_>,
+        length: Option<u64>,
         token: &str,
         meter: &Meter,
     ) -> Result<Sent, SendError> {
-        let mut pieces = Pieces { content: content.fuse(), rest: Bytes::new(), hash: Sha256::new(), size: 0, meter };
-        let first = pieces.part().await.map_err(SendError::Source)?;
-        if first.len() < PART {
+        let (content, part) = (content.fuse(), part_size(length));
+        let mut pieces = Pieces { content, rest: Bytes::new(), hash: Sha256::new(), size: 0, part, meter };
+        let (first, is_all) = pieces.begin().await.map_err(SendError::Source)?;
+        if is_all {
             let sha256 = hex(&pieces.hash.finalize());
+            let payload = PutPayload::from_iter(first);
             let etag =
-                self.put(object, first, &[(CHECKSUM, &sha256), (TOKEN, token)]).await.map_err(SendError::Store)?;
+                self.put(object, payload, &[(CHECKSUM, &sha256), (TOKEN, token)]).await.map_err(SendError::Store)?;
             return Ok(Sent { size: pieces.size, sha256, etag, in_one_piece: true });
         }
         let begin = |store: object_store::aws::AmazonS3, path| {
@@ -132,28 +195,54 @@ impl Store {
     async fn send_parts(
         &self,
         object: &ObjectRef,
-        first: Bytes,
+        first: Vec<Bytes>,
         pieces: &mut Pieces<'_>,
         upload: &mut dyn MultipartUpload,
     ) -> Result<Option<String>, SendError> {
         let explain = |error: object_store::Error| SendError::Store(self.explain("writing", object, &error));
-        let mut under_way: UploadPart = upload.put_part(PutPayload::from_bytes(first));
-        for _ in 1..MOST_PARTS {
-            // The next part is read while the last one is on its way.
-            let (next, sent) = futures::join!(pieces.part(), under_way);
-            sent.map_err(explain)?;
-            let next = next.map_err(SendError::Source)?;
-            if next.is_empty() {
+        let at_a_time = BUDGET / pieces.part;
+        let mut under_way = UnderWay::default();
+        let mut count = first.len();
+        for part in first {
+            under_way.send(upload, part);
+        }
+        loop {
+            under_way.below(at_a_time).await.map_err(explain)?;
+            let part = pieces.part(under_way.free.pop().unwrap_or_default()).await.map_err(SendError::Source)?;
+            if part.is_empty() {
+                under_way.below(1).await.map_err(explain)?;
                 return Ok(upload.complete().await.map_err(explain)?.e_tag);
             }
-            under_way = upload.put_part(PutPayload::from_bytes(next));
+            count += 1;
+            if count > MOST_PARTS {
+                let limit = (MOST_PARTS * pieces.part) >> 30;
+                let message = format!("writing {}: the file is larger than {limit} GiB; split it", quoted(object));
+                return Err(SendError::Store(StorageError::new(Kind::Refused, message)));
+            }
+            under_way.send(upload, part);
         }
-        under_way.await.map_err(explain)?;
-        if pieces.part().await.map_err(SendError::Source)?.is_empty() {
-            return Ok(upload.complete().await.map_err(explain)?.e_tag);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_as_small_as_the_file_allows() {
+        const GIB: u64 = 1 << 30;
+        for (size, part) in [
+            (None, 8),
+            (Some(0), 5),
+            (Some(48 * GIB), 5),
+            (Some(50_000 * MIB as u64), 5),
+            (Some(50_000 * MIB as u64 + 1), 8),
+            (Some(78 * GIB), 8),
+            (Some(79 * GIB), 16),
+            (Some(u64::MAX), 16),
+        ] {
+            assert_eq!(part_size(size), part * MIB, "{size:?}");
         }
-        let limit = (MOST_PARTS * PART) >> 30;
-        let message = format!("writing {}: the file is larger than {limit} GiB; split it", quoted(object));
-        Err(SendError::Store(StorageError::new(Kind::Refused, message)))
+        assert!(PARTS.iter().all(|part| *part >= 5 * MIB && *part <= BUDGET));
     }
 }

@@ -12,6 +12,7 @@ use bridge_core::plan::{JobPlan, ObjectRef, ScriptSource, UploadPlan};
 use bridge_core::staging::{Output, StagingError, glob};
 use bytes::Bytes;
 use futures::StreamExt;
+use tokio::sync::Semaphore;
 
 use super::base_name;
 use super::bring::of_manager;
@@ -27,6 +28,9 @@ const MOST_LISTED: usize = 20_000;
 /// How often an ended job's log is asked for more before it counts as read.
 const LOG_PATIENCE: usize = 20;
 const LOG_PAUSE: Duration = Duration::from_millis(250);
+/// Files up to this size are sent several at a time: there the round trips take longer than the bytes.
+const SMALL: u64 = 1024 * 1024;
+const SMALL_AT_A_TIME: u32 = 4;
 
 /// All that sending a job's outputs needs.
 pub(super) struct Errand<'a> {
@@ -81,9 +85,21 @@ impl Errand<'_> {
         self.store.ensure_bucket(&self.upload.bucket).await?;
         let (there, before) = self.earlier().await?;
         let mut manifest = self.manifest();
-        for item in items {
-            let object = object(self.upload, &item.name);
-            match self.deliver(&item, &object, &there, &before).await {
+        let room = Semaphore::new(SMALL_AT_A_TIME as usize);
+        let deliver = |item: Item| {
+            let (room, there, before) = (&room, &there, &before);
+            async move {
+                let is_small = item.size.is_some_and(|size| size <= SMALL);
+                // Never closed, so this cannot fail; places are given in the order in which they are asked for.
+                let _place = room.acquire_many(if is_small { 1 } else { SMALL_AT_A_TIME }).await.ok();
+                let object = object(self.upload, &item.name);
+                let delivered = self.deliver(&item, &object, there, before).await;
+                (item, object, delivered)
+            }
+        };
+        let mut deliveries = futures::stream::iter(items).map(deliver).buffered(SMALL_AT_A_TIME as usize);
+        while let Some((item, object, delivered)) = deliveries.next().await {
+            match delivered {
                 Ok(Some((sent, is_new))) => {
                     manifest.files.push(entry(&object, &sent));
                     self.meter.file_done();
@@ -135,7 +151,7 @@ impl Errand<'_> {
     pub(super) async fn write(&self, manifest: &Manifest) -> Result<(), StagingError> {
         let text = serde_json::to_vec_pretty(manifest)
             .map_err(|error| StagingError::lasting(format!("manifest.json cannot be written: {error}")))?;
-        self.store.put(&object(self.upload, MANIFEST), Bytes::from(text), &[]).await?;
+        self.store.put(&object(self.upload, MANIFEST), text.into(), &[]).await?;
         Ok(())
     }
 
@@ -270,7 +286,7 @@ impl Errand<'_> {
         let Some(content) = self.open(&item.source).await.map_err(|error| Failure::of_source(&error))? else {
             return Ok(None);
         };
-        match self.store.send(object, content, self.job.token.as_str(), self.meter).await {
+        match self.store.send(object, content, item.size, self.job.token.as_str(), self.meter).await {
             Ok(sent) => Ok(Some((sent, true))),
             Err(SendError::Source(error)) => {
                 let reason = format!("{} was not sent to \"{object}\": it cannot be read: {error}", item.name);

@@ -91,14 +91,15 @@ async fn after_a_crash_only_what_is_missing_is_sent() {
     }
     let gate = Arc::new(Semaphore::new(0));
     scene.desk.stuck = Some(("file-10".to_owned(), Arc::clone(&gate)));
-    let before_gate = scene.server.object_path("results", "hello/file-09");
+    // Four are on their way at a time, in order: this one begins when the ten before the stuck one are done.
+    let beyond_gate = scene.server.object_path("results", "hello/file-13");
     let scene = Arc::new(scene);
     let first = tokio::spawn({
         let scene = Arc::clone(&scene);
         async move { scene.take().await }
     });
     tokio::time::timeout(PATIENCE, async {
-        while !before_gate.exists() {
+        while !beyond_gate.exists() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -113,7 +114,7 @@ async fn after_a_crash_only_what_is_missing_is_sent() {
     let sent_first: Vec<(String, u64)> = ["stdout", "large"]
         .map(str::to_owned)
         .into_iter()
-        .chain(names[..9].iter().cloned())
+        .chain(names[..10].iter().cloned())
         .map(|name| (name.clone(), inode(&name).unwrap()))
         .collect();
     assert!(inode("file-10").is_err());
