@@ -7,19 +7,26 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
+use door::BucketInName;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use jiff::Timestamp;
-use s3s::S3;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, S3};
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+
+mod door;
+
+pub use door::{Door, Request};
 
 const REGION: &str = "us-east-1";
 
@@ -99,6 +106,7 @@ pub struct S3Server {
     address: SocketAddr,
     root: PathBuf,
     keys: S3Keys,
+    door: Arc<Door>,
     task: JoinHandle<()>,
     /// Removed with the server, if it is the server's own.
     folder: Option<tempfile::TempDir>,
@@ -120,7 +128,15 @@ impl S3Server {
     pub fn on(listener: TcpListener, root: &Path, keys: S3Keys) -> anyhow::Result<Self> {
         let service = service(root, &keys)?;
         let address = listener.local_addr().context("the S3 server's socket has no address")?;
-        Ok(Self { address, root: root.to_owned(), keys, task: tokio::spawn(accept(listener, service)), folder: None })
+        let door = Arc::<Door>::default();
+        let task = tokio::spawn(accept(listener, service, Arc::clone(&door)));
+        Ok(Self { address, root: root.to_owned(), keys, door, task, folder: None })
+    }
+
+    /// Where all requests come in.
+    #[must_use]
+    pub fn door(&self) -> &Door {
+        &self.door
     }
 
     /// Where it listens.
@@ -161,13 +177,13 @@ impl Drop for S3Server {
 
 /// Serves the objects below `root` until the process ends.
 pub async fn serve(listener: TcpListener, root: &Path, keys: &S3Keys) -> anyhow::Result<()> {
-    accept(listener, service(root, keys)?).await;
+    accept(listener, service(root, keys)?, Arc::default()).await;
     Ok(())
 }
 
 /// Serves a store of one's own until the process ends.
 pub async fn serve_store(listener: TcpListener, store: impl S3, keys: &S3Keys) {
-    accept(listener, signed(store, keys)).await;
+    accept(listener, signed(store, keys), Arc::default()).await;
 }
 
 fn service(root: &Path, keys: &S3Keys) -> anyhow::Result<S3Service> {
@@ -179,17 +195,25 @@ fn service(root: &Path, keys: &S3Keys) -> anyhow::Result<S3Service> {
 fn signed(store: impl S3, keys: &S3Keys) -> S3Service {
     let mut builder = S3ServiceBuilder::new(store);
     builder.set_auth(SimpleAuth::from_single(keys.access_key.clone(), keys.secret_key.expose_secret().to_owned()));
+    builder.set_host(BucketInName);
     builder.build()
 }
 
-async fn accept(listener: TcpListener, service: S3Service) {
+async fn accept(listener: TcpListener, service: S3Service, door: Arc<Door>) {
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
-                let service = service.clone();
+                let (service, door) = (service.clone(), Arc::clone(&door));
                 tokio::spawn(async move {
                     let connection = TokioIo::new(socket);
-                    if let Err(error) = Builder::new(TokioExecutor::new()).serve_connection(connection, service).await {
+                    let enter = service_fn(|request: http::Request<hyper::body::Incoming>| {
+                        let (service, door) = (service.clone(), Arc::clone(&door));
+                        async move {
+                            door.pass(&request).await;
+                            service.call(request.map(Body::from)).await
+                        }
+                    });
+                    if let Err(error) = Builder::new(TokioExecutor::new()).serve_connection(connection, enter).await {
                         tracing::debug!(%error, "an S3 connection ended early");
                     }
                 });

@@ -4,5 +4,6 @@
 mod lost_record;
 mod progress;
 mod sim;
+mod stage_out;
 mod status_words;
 mod stored_form;

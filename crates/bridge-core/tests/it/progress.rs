@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 
 /// Ends each job at once.
 #[derive(Debug)]
-struct Quick;
+pub(crate) struct Quick;
 
 #[async_trait]
 impl ResourceManager for Quick {
@@ -101,7 +101,7 @@ impl Staging for Slow {
     }
 }
 
-struct Tell(mpsc::UnboundedSender<Option<JobRecord>>);
+pub(crate) struct Tell(pub(crate) mpsc::UnboundedSender<Option<JobRecord>>);
 
 impl Observer for Tell {
     fn saved(&self, _: &JobKey, record: &JobRecord) {
@@ -113,8 +113,8 @@ impl Observer for Tell {
     fn stumbled(&self, _: &JobKey, _: &str) {}
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_long_stage_tells_how_far_it_is_and_is_not_begun_again() {
+/// A job with outputs whose staging is the given one.
+pub(crate) fn job(staging: Arc<dyn Staging>) -> NewJob {
     let plan = JobPlan {
         key: JobKey::new("", "hello"),
         uid: "abc".to_owned(),
@@ -139,18 +139,23 @@ async fn a_long_stage_tells_how_far_it_is_and_is_not_begun_again() {
         poll_interval: Duration::from_secs(1),
         tuning: Tuning::default(),
     };
-    let (sender, mut told) = mpsc::unbounded_channel();
-    let (driver, handle) = Driver::new(Arc::new(SystemClock::new()), "one", Arc::new(Tell(sender)));
-    let running = tokio::spawn(driver.run());
-    let staging = Arc::new(Slow::default());
-    let job = NewJob {
+    NewJob {
         plan: Arc::new(plan),
         rules,
         wishes: Wishes::default(),
         manager: Arc::new(Quick),
-        staging: Arc::clone(&staging) as Arc<dyn Staging>,
+        staging,
         store: Arc::new(MemStore::default()),
-    };
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_stage_tells_how_far_it_is_and_is_not_begun_again() {
+    let (sender, mut told) = mpsc::unbounded_channel();
+    let (driver, handle) = Driver::new(Arc::new(SystemClock::new()), "one", Arc::new(Tell(sender)));
+    let running = tokio::spawn(driver.run());
+    let staging = Arc::new(Slow::default());
+    let job = job(Arc::clone(&staging) as Arc<dyn Staging>);
     handle.add(job).await.unwrap();
     let mut progress = Vec::new();
     let mut last = None;

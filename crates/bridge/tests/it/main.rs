@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod cluster;
+mod data;
 mod life;
 mod remote;
 mod secrets;

@@ -76,12 +76,7 @@ impl Bench {
 
     /// Starts the program; its output goes to files.
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
-        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let [out, err] = ["out", "err"].map(|name| self.path(&format!("{name}-{number}")));
-        let mut command = self.command(arguments);
-        command.stdout(std::fs::File::create(&out).unwrap()).stderr(std::fs::File::create(&err).unwrap());
-        Running { child: command.spawn().unwrap(), out, err }
+        Running::of(self.command(arguments), self)
     }
 }
 
@@ -114,6 +109,31 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    pub(crate) fn of(mut command: Command, bench: &Bench) -> Self {
+        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let [out, err] = ["out", "err"].map(|name| bench.path(&format!("{name}-{number}")));
+        command.stdout(std::fs::File::create(&out).unwrap()).stderr(std::fs::File::create(&err).unwrap());
+        Self { child: command.spawn().unwrap(), out, err }
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        rustix::process::waitid(
+            rustix::process::WaitId::Pid(Pid::from_child(&self.child)),
+            rustix::process::WaitIdOptions::EXITED
+                | rustix::process::WaitIdOptions::NOWAIT
+                | rustix::process::WaitIdOptions::NOHANG,
+        )
+        .unwrap()
+        .is_none()
+    }
+
+    /// A path as the program sees it, which may have mounts of its own.
+    pub(crate) fn seen_inside(&self, path: &Path) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
+        root.join(path.strip_prefix("/").unwrap())
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();

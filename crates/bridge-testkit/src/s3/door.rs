@@ -1,0 +1,93 @@
+//! What a server was asked, and requests that are kept waiting.
+
+use std::sync::{Mutex, PoisonError};
+
+use s3s::S3Result;
+use s3s::host::{S3Host, VirtualHost};
+use tokio::sync::watch;
+
+/// A request as it came in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// `GET`, `PUT` and so on.
+    pub method: String,
+    /// Path without query.
+    pub path: String,
+    /// Under which name the server was reached.
+    pub host: String,
+    /// The session token that came along, in a header or in a signed URL.
+    pub session_token: Option<String>,
+}
+
+/// Counts requests and keeps some of them waiting.
+#[derive(Debug)]
+pub struct Door {
+    seen: Mutex<Vec<Request>>,
+    /// Part of the path of PUT requests that wait.
+    closed_for: watch::Sender<Option<String>>,
+}
+
+impl Default for Door {
+    fn default() -> Self {
+        Self { seen: Mutex::default(), closed_for: watch::Sender::new(None) }
+    }
+}
+
+impl Door {
+    /// All requests so far.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Request> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many objects or parts were sent to a path.
+    #[must_use]
+    pub fn puts(&self, path: &str) -> usize {
+        self.seen().iter().filter(|request| request.method == "PUT" && request.path == path).count()
+    }
+
+    /// PUT requests with this text in their path wait from now on.
+    pub fn close_for(&self, text: &str) {
+        self.closed_for.send_replace(Some(text.to_owned()));
+    }
+
+    /// Those that wait go on.
+    pub fn open(&self) {
+        self.closed_for.send_replace(None);
+    }
+
+    pub(super) async fn pass<B>(&self, request: &http::Request<B>) {
+        let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+        let in_query = || {
+            let pairs = request.uri().query().unwrap_or_default().split('&');
+            pairs.filter_map(|pair| pair.strip_prefix("X-Amz-Security-Token=")).next().map(str::to_owned)
+        };
+        let waits = |text: &Option<String>| method == "PUT" && text.as_ref().is_some_and(|text| path.contains(text));
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(Request {
+            method: method.clone(),
+            path: path.clone(),
+            host: header("host").or_else(|| request.uri().host().map(str::to_owned)).unwrap_or_default(),
+            session_token: header("x-amz-security-token").or_else(in_query),
+        });
+        // The sender lives as long as this does.
+        self.closed_for.subscribe().wait_for(|text| !waits(text)).await.ok();
+    }
+}
+
+/// The domain under which each bucket has a name of its own.
+const DOMAIN: &str = ".s3.test";
+
+/// Takes the bucket from names as `bucket.s3.test`, and from the path otherwise.
+#[derive(Debug)]
+pub(super) struct BucketInName;
+
+impl S3Host for BucketInName {
+    fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        Ok(match name.strip_suffix(DOMAIN) {
+            Some(bucket) => VirtualHost::new(&host[bucket.len() + 1..]).with_bucket(bucket),
+            None => VirtualHost::new(host),
+        })
+    }
+}
