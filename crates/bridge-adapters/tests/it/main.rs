@@ -7,3 +7,4 @@ mod local;
 mod ray;
 mod slurm;
 mod storage;
+mod tls;

@@ -60,8 +60,8 @@ impl Door {
         let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
         let in_query = || {
-            let pairs = request.uri().query().unwrap_or_default().split('&');
-            pairs.filter_map(|pair| pair.strip_prefix("X-Amz-Security-Token=")).next().map(str::to_owned)
+            let mut pairs = request.uri().query().unwrap_or_default().split('&');
+            pairs.find_map(|pair| pair.strip_prefix("X-Amz-Security-Token=")).map(str::to_owned)
         };
         let waits = |text: &Option<String>| method == "PUT" && text.as_ref().is_some_and(|text| path.contains(text));
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(Request {

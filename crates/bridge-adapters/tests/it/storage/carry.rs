@@ -19,16 +19,16 @@ use super::{Scene, credentials, object, staging_with};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A job on a node that is this machine.
-struct Node {
-    scene: Scene,
-    slurm: Slurm,
-    folder: tempfile::TempDir,
-    shell: &'static [&'static str],
-    path: Option<PathBuf>,
+pub(super) struct Node {
+    pub(super) scene: Scene,
+    pub(super) slurm: Slurm,
+    pub(super) folder: tempfile::TempDir,
+    pub(super) shell: &'static [&'static str],
+    pub(super) path: Option<PathBuf>,
 }
 
 impl Node {
-    async fn new(script: &str) -> Self {
+    pub(super) async fn new(script: &str) -> Self {
         let mut scene = Scene::new().await;
         scene.plan.target.manager = ManagerKind::Slurm;
         scene.plan.script = ScriptSource::Inline(script.to_owned());
@@ -37,12 +37,12 @@ impl Node {
         Self { scene, slurm, folder: tempfile::tempdir().unwrap(), shell: &["sh"], path: None }
     }
 
-    async fn bring(&self) -> Result<Submission, StagingError> {
+    pub(super) async fn bring(&self) -> Result<Submission, StagingError> {
         let scene = &self.scene;
         scene.staging().stage_in(&scene.plan, &scene.token, &self.slurm).await
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join("work").join(name)
     }
 
@@ -66,7 +66,7 @@ impl Node {
         command.stdin(Stdio::null()).stdout(output("out")).stderr(output("err")).spawn().unwrap()
     }
 
-    async fn run(&self, submission: &Submission, arguments: &[&str]) -> ExitStatus {
+    pub(super) async fn run(&self, submission: &Submission, arguments: &[&str]) -> ExitStatus {
         let child = self.start(submission, arguments);
         self.ended(child).await
     }
@@ -78,11 +78,11 @@ impl Node {
         ended
     }
 
-    fn said(&self) -> String {
+    pub(super) fn said(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("err")).unwrap()
     }
 
-    async fn take(&self, code: i32) -> Result<Vec<Output>, StagingError> {
+    pub(super) async fn take(&self, code: i32) -> Result<Vec<Output>, StagingError> {
         let verdict = if code == 0 { Verdict::Succeeded } else { Verdict::Failed };
         let outcome =
             Outcome { verdict, exit_code: Some(code), signal: None, reason: String::new(), message: String::new() };
@@ -103,12 +103,12 @@ async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     found.await.unwrap_or_else(|_| panic!("{what} did not come"))
 }
 
-fn has(program: &str) -> bool {
+pub(super) fn has(program: &str) -> bool {
     std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join(program).is_file())
 }
 
 /// A folder with links to programs, to be the only ones.
-fn only(folder: &Path, programs: &[&str]) -> PathBuf {
+pub(super) fn only(folder: &Path, programs: &[&str]) -> PathBuf {
     let place = folder.join("bin");
     std::fs::create_dir_all(&place).unwrap();
     for program in programs {
@@ -121,7 +121,7 @@ fn only(folder: &Path, programs: &[&str]) -> PathBuf {
     place
 }
 
-const TOOLS: [&str; 15] = [
+pub(super) const TOOLS: [&str; 15] = [
     "sh",
     "date",
     "mktemp",
@@ -266,6 +266,29 @@ async fn what_keeps_a_job_from_its_data_has_a_code_of_its_own() {
     *text = text.replace(&line, "bridge_expires=1000000000");
     assert_eq!(node.run(&submission, &[]).await.code(), Some(113));
     assert!(!node.file("ran").exists());
+}
+
+/// Disks without room, which end with the process that sees them. Making one takes root.
+const NO_ROOM: &str = "mount -t tmpfs -o size=64k none \"$TMPDIR\" && exec sh \"$@\"";
+const NO_ROOM_HERE: &str = "mount -t tmpfs -o size=64k none \"$PWD\" && cd \"$PWD\" && exec sh \"$@\"";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_on_the_node_is_told() {
+    let mut node = Node::new(&format!("#!/bin/sh\n: > ran\n# {}\n", "x".repeat(100_000))).await;
+    node.shell = &["unshare", "-m", "sh", "-c", NO_ROOM, "sh"];
+    let submission = node.bring().await.unwrap();
+    assert_eq!(node.run(&submission, &[]).await.code(), Some(115), "{}", node.said());
+    assert!(node.said().contains("the disk may be full") && !node.file("ran").exists(), "{}", node.said());
+    node.take(115).await.unwrap();
+
+    let mut node = Node::new("#!/bin/sh\n: > ran\n").await;
+    node.scene.store("data", "in", &vec![7; 100_000]);
+    node.scene.plan.inputs = vec![object("data", "in")];
+    node.shell = &["unshare", "-m", "sh", "-c", NO_ROOM_HERE, "sh"];
+    let submission = node.bring().await.unwrap();
+    assert_eq!(node.run(&submission, &[]).await.code(), Some(114), "{}", node.said());
+    assert!(node.said().contains("the input ./in could not be fetched"), "{}", node.said());
+    node.take(114).await.unwrap();
 }
 
 #[tokio::test]

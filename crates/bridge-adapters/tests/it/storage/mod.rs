@@ -3,7 +3,9 @@
 mod bring;
 mod carry;
 mod desk;
+mod lab;
 mod moto;
+mod reach;
 mod take;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,280 @@
+//! Data of jobs on a real Slurm and a real Ray.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bridge_adapters::ray::{Config, RayManager};
+use bridge_adapters::slurm::{Slurm, SlurmConfig};
+use bridge_adapters::storage::S3Staging;
+use bridge_core::clock::SystemClock;
+use bridge_core::credentials::{CredentialError, CredentialSource, Credentials, StaticCredentials};
+use bridge_core::driver::{Driver, DriverHandle, Leaving, NewJob, Observer};
+use bridge_core::ids::JobKey;
+use bridge_core::manager::{Guarantee, ResourceManager};
+use bridge_core::plan::{JobPlan, ManagerKind, ScriptSource, SecretRef, StoragePlan, Target, TextSource, UploadPlan};
+use bridge_core::record::{JobRecord, JobState};
+use bridge_core::state::{Rules, Tuning, Wishes};
+use bridge_core::status::StatusView;
+use bridge_core::store::MemStore;
+use bridge_testkit::lab::{self, Lab, S3};
+use jiff::{SignedDuration, Timestamp};
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::object;
+
+/// Nothing that is waited for takes longer, also on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(4);
+
+/// Keys of the lab's store whose session token ends soon after each reading.
+#[derive(Debug)]
+struct Brief {
+    pairs: Vec<(String, String)>,
+    life: SignedDuration,
+}
+
+#[async_trait]
+impl CredentialSource for Brief {
+    async fn read(&self) -> Result<Credentials, CredentialError> {
+        let end = (Timestamp::now() + self.life).to_string();
+        let more = [("sessiontoken".to_owned(), "temporary".to_owned()), ("expiration".to_owned(), end)];
+        Ok(Credentials::from_pairs(self.pairs.iter().cloned().chain(more)))
+    }
+}
+
+fn pairs(s3: &S3) -> Vec<(String, String)> {
+    let keys = [("accesskey", s3.keys.access_key.as_str()), ("secretkey", s3.keys.secret_key.expose_secret())];
+    keys.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec()
+}
+
+fn keys_of(s3: &S3) -> Arc<dyn CredentialSource> {
+    Arc::new(StaticCredentials(Credentials::from_pairs(pairs(s3))))
+}
+
+/// Records of all jobs as they change.
+struct Tell {
+    jobs: Mutex<BTreeMap<JobKey, JobRecord>>,
+    ended: mpsc::UnboundedSender<JobKey>,
+}
+
+impl Observer for Tell {
+    fn saved(&self, key: &JobKey, record: &JobRecord) {
+        self.jobs.lock().unwrap().insert(key.clone(), record.clone());
+        if matches!(record.state, JobState::Finished { .. }) {
+            self.ended.send(key.clone()).ok();
+        }
+    }
+    fn left(&self, _: &JobKey, _: &Leaving) {}
+    fn stumbled(&self, _: &JobKey, _: &str) {}
+}
+
+/// Drives jobs of one manager with one store.
+struct Site {
+    s3: S3,
+    manager: Arc<dyn ResourceManager>,
+    url: String,
+    kind: ManagerKind,
+    handle: DriverHandle,
+    tell: Arc<Tell>,
+    ended: mpsc::UnboundedReceiver<JobKey>,
+}
+
+impl Site {
+    fn new(s3: S3, kind: ManagerKind, url: &str, manager: Arc<dyn ResourceManager>) -> Self {
+        let (sender, ended) = mpsc::unbounded_channel();
+        let tell = Arc::new(Tell { jobs: Mutex::default(), ended: sender });
+        let (driver, handle) =
+            Driver::new(Arc::new(SystemClock::new()), "test", Arc::clone(&tell) as Arc<dyn Observer>);
+        tokio::spawn(driver.run());
+        Self { s3, manager, url: url.to_owned(), kind, handle, tell, ended }
+    }
+
+    async fn slurm(lab: &Lab) -> (Self, lab::Slurm) {
+        let (slurm, s3) = (lab.slurm().await.unwrap(), lab.s3().await.unwrap());
+        let token = slurm.token(1200).await.unwrap();
+        let login =
+            [("username".to_owned(), slurm.user.clone()), ("token".to_owned(), token.expose_secret().to_owned())];
+        let url = slurm.url.as_str().trim_end_matches('/').to_owned();
+        let login = Arc::new(StaticCredentials(Credentials::from_pairs(login)));
+        let manager = Slurm::new(SlurmConfig::new(&url), login, Arc::new(SystemClock::new())).unwrap();
+        (Self::new(s3, ManagerKind::Slurm, &url, Arc::new(manager)), slurm)
+    }
+
+    fn plan(&self, name: &str, script: &str, properties: Value, files: &[&str]) -> JobPlan {
+        let Value::Object(properties) = properties else { panic!("a map of properties") };
+        JobPlan {
+            key: JobKey::new("", name),
+            uid: lab::unique(name).replace(|letter: char| !letter.is_ascii_alphanumeric(), ""),
+            target: Target { manager: self.kind, url: self.url.clone(), secret: None },
+            poll_seconds: 1,
+            script: ScriptSource::Inline(script.to_owned()),
+            metadata: TextSource::Inline(String::new()),
+            parameters: TextSource::Inline(String::new()),
+            inputs: Vec::new(),
+            properties: properties.into_iter().collect(),
+            storage: Some(StoragePlan {
+                secret: SecretRef("s3-keys".to_owned()),
+                endpoint: self.s3.endpoint.trim_start_matches("http://").to_owned(),
+                secure: false,
+                region: None,
+                virtual_host: false,
+                remote_endpoint: None,
+            }),
+            upload: Some(UploadPlan {
+                bucket: self.s3.bucket.clone(),
+                prefix: name.to_owned(),
+                files: files.iter().map(|file| (*file).to_owned()).collect(),
+            }),
+            notes: Vec::new(),
+        }
+    }
+
+    async fn add(&self, plan: JobPlan, keys: Arc<dyn CredentialSource>, backoff_limit: u32) {
+        let rules = Rules {
+            guarantee: self.manager.guarantee(),
+            can_hold: self.manager.hold().is_some(),
+            stages_in: true,
+            stages_out: true,
+            backoff_limit,
+            deadline: None,
+            poll_interval: Duration::from_millis(500),
+            tuning: Tuning { attempt_pause: Duration::from_secs(1), ..Tuning::default() },
+        };
+        assert!(matches!(rules.guarantee, Guarantee::TwoPhase | Guarantee::OwnKey));
+        let job = NewJob {
+            plan: Arc::new(plan),
+            rules,
+            wishes: Wishes::default(),
+            manager: Arc::clone(&self.manager),
+            staging: Arc::new(S3Staging::new(keys, Arc::new(SystemClock::new()))),
+            store: Arc::new(MemStore::default()),
+        };
+        self.handle.add(job).await.unwrap();
+    }
+
+    /// The ends of so many jobs, by name.
+    async fn ends(&mut self, count: usize) -> BTreeMap<String, JobRecord> {
+        for _ in 0..count {
+            let ended = tokio::time::timeout(PATIENCE, self.ended.recv()).await;
+            assert!(ended.is_ok(), "{:#?}", self.tell.jobs.lock().unwrap());
+        }
+        let jobs = self.tell.jobs.lock().unwrap();
+        jobs.iter().map(|(key, record)| (key.name.clone(), record.clone())).collect()
+    }
+
+    fn stored(&self, key: &str) -> String {
+        std::fs::read_to_string(self.s3.object_path(key)).unwrap_or_else(|error| panic!("{key}: {error}"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn urls_that_ended_before_a_real_job_began_are_made_anew_by_the_next_attempt() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let (mut site, slurm) = Site::slurm(lab).await;
+    // The first attempt begins when its URLs have ended, the second at once.
+    let life = SignedDuration::from_secs(15);
+    let begin = (Timestamp::now() + SignedDuration::from_secs(25)).to_string();
+    let properties = json!({ "currentWorkingDir": slurm.home, "begin": begin });
+    let plan = site.plan("expires", "#!/bin/sh\necho ran\necho result > result\n", properties, &["result"]);
+    site.add(plan, Arc::new(Brief { pairs: pairs(&site.s3), life }), 1).await;
+    let record = site.ends(1).await.remove("expires").unwrap();
+    let first = format!("{:?}", record.past);
+    assert!(first.contains("StageInExpired") && first.contains("113"), "{first}");
+    let view = StatusView::of(&record);
+    assert_eq!((view.status, record.attempt), (bridge_api::JobStatus::Done, 2), "{view:?}");
+    let outputs = record.outputs.unwrap();
+    // Slurm writes output and error to one file, which is sent once.
+    assert_eq!((outputs.staged, outputs.total), (true, 3), "{outputs:?}");
+    assert_eq!(
+        (site.stored("expires/stdout"), site.stored("expires/result")),
+        ("ran\n".to_owned(), "result\n".to_owned())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_keeps_a_real_job_from_its_data_is_its_reason() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let (mut site, slurm) = Site::slurm(lab).await;
+    let home = slurm.home.to_str().unwrap();
+    let script = "#!/bin/sh\necho ran > ran\n";
+    let soon = (Timestamp::now() + SignedDuration::from_secs(10)).to_string();
+
+    // Neither client: the shell's own programs only.
+    let path = slurm.home.join("bin");
+    std::fs::create_dir(&path).unwrap();
+    for program in ["sh", "date", "mktemp", "chmod", "rm", "env", "grep"] {
+        std::os::unix::fs::symlink(format!("/bin/{program}"), path.join(program)).unwrap();
+    }
+    let properties = json!({ "currentWorkingDir": home, "environment": { "PATH": path } });
+    site.add(site.plan("no-client", script, properties, &[]), keys_of(&site.s3), 0).await;
+
+    // An input that went away between its submission and its start.
+    std::fs::write(site.s3.object_path("input"), "x").unwrap();
+    let mut plan = site.plan("no-input", script, json!({ "currentWorkingDir": home, "begin": soon }), &[]);
+    plan.inputs = vec![object(&site.s3.bucket, "input")];
+    site.add(plan, keys_of(&site.s3), 0).await;
+
+    // No folder that a script can be run from. Slurm itself replaces a TMPDIR that cannot be written to.
+    let broken = slurm.home.join("broken");
+    std::fs::create_dir(&broken).unwrap();
+    std::fs::write(broken.join("mktemp"), "#!/bin/sh\nexit 1\n").unwrap();
+    std::fs::set_permissions(broken.join("mktemp"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", broken.display());
+    let nowhere = json!({ "currentWorkingDir": home, "environment": { "PATH": path } });
+    site.add(site.plan("no-place", script, nowhere, &[]), keys_of(&site.s3), 0).await;
+
+    tokio::time::timeout(PATIENCE, async {
+        let key = JobKey::new("", "no-input");
+        while site.tell.jobs.lock().unwrap().get(&key).is_none_or(|record| record.id().is_none()) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .unwrap();
+    std::fs::remove_file(site.s3.object_path("input")).unwrap();
+
+    let ends = site.ends(3).await;
+    for (name, reason, code) in
+        [("no-client", "StageInNoClient", 112), ("no-input", "StageInFailed", 114), ("no-place", "StageInNoPlace", 115)]
+    {
+        let view = StatusView::of(&ends[name]);
+        let told = (view.status, view.reason.as_str(), view.exit_code);
+        assert_eq!(told, (bridge_api::JobStatus::Failed, reason, Some(code)), "{}", view.message);
+    }
+    assert!(!slurm.home.join("ran").exists());
+    assert!(site.stored("no-input/stdout").contains("the input ./input could not be fetched"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_ray_job_gets_its_inputs_and_sends_its_log_and_files() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let (ray, s3) = (lab.ray().await.unwrap(), lab.s3().await.unwrap());
+    let url = ray.url.as_str().trim_end_matches('/').to_owned();
+    let login = [("token".to_owned(), ray.token.expose_secret().to_owned())];
+    let login = Arc::new(StaticCredentials(Credentials::from_pairs(login)));
+    let manager = Arc::new(RayManager::new(Config::new(&url), login).unwrap());
+    let mut site = Site::new(s3, ManagerKind::Ray, &url, manager);
+    std::fs::create_dir(site.s3.object_path("in")).unwrap();
+    std::fs::write(site.s3.object_path("in/wörter.txt"), "b a\n").unwrap();
+    std::fs::write(site.s3.object_path("in/parameters"), r#"{"times": "2"}"#).unwrap();
+    let script = "import os, sys\nwords = sorted(open('wörter.txt').read().split())\nprint('sorted', words, sys.argv[1:])\n\
+                  os.makedirs('out dir')\nopen('out dir/ergebnis ä.txt', 'w').write(' '.join(words))\nsys.exit(3)\n";
+    let mut plan = site.plan("words", script, json!({}), &["out dir/ergebnis ä.txt", "never"]);
+    plan.inputs = vec![object(&site.s3.bucket, "in/wörter.txt")];
+    plan.parameters = TextSource::Object(object(&site.s3.bucket, "in/parameters"));
+    site.add(plan, keys_of(&site.s3), 0).await;
+    let record = site.ends(1).await.remove("words").unwrap();
+    let view = StatusView::of(&record);
+    assert_eq!((view.status, view.exit_code), (bridge_api::JobStatus::Failed, Some(3)), "{view:?}");
+    assert!(view.message.contains("\"never\"") && view.message.contains("words/never"), "{}", view.message);
+    assert_eq!(site.stored("words/ergebnis ä.txt"), "a b");
+    assert_eq!(site.stored("words/script"), script);
+    let log = site.stored("words/logs");
+    assert!(log.contains("sorted ['a', 'b'] ['--kwargs',") && log.contains("times=2"), "{log}");
+    let manifest: Value = serde_json::from_str(&site.stored("words/manifest.json")).unwrap();
+    assert_eq!((manifest["missing"].clone(), manifest["outcome"]["exitCode"].clone()), (json!(["never"]), json!(3)));
+    assert_eq!(manifest["files"].as_array().unwrap().len(), 3, "{manifest}");
+}
