@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -43,7 +44,8 @@ async fn main() -> Result<()> {
     println!("BridgeJob: apply → pod Running                 {}", quantiles(&lives.running));
     println!("BridgeJob: apply → accepted by Slurm           {}", quantiles(&lives.accepted));
     println!("BridgeJob: end of the script → status DONE     {}", quantiles(&lives.told));
-    println!("worker, resident (each in its pod)             {}", show(&lives.workers));
+    println!("worker, resident (pages of the program too)    {}", show(&lives.workers));
+    println!("worker, its pod as the cluster counts it       {}", show(&lives.pods));
     println!("writes for one job over its life, by resource  {}", bench.writes().await?);
     bench.finished_jobs().await?;
     println!("operator, resident, with {FINISHED} finished BridgeJobs {}", show(&operators()));
@@ -63,6 +65,7 @@ struct Lives {
     accepted: Vec<Duration>,
     told: Vec<Duration>,
     workers: Vec<u64>,
+    pods: Vec<u64>,
 }
 
 impl Bench {
@@ -126,7 +129,9 @@ impl Bench {
                 while !mark.exists() {
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
-                Instant::now()
+                let end = Instant::now();
+                // By now it has done all that it does, but for the last word.
+                (end, pods.get(&pod_name).await.ok().and_then(|pod| worker(&pod)))
             };
             let done = async {
                 let done = |job: Option<&BridgeJob>| status(job).jobstatus == Some(JobStatus::Done);
@@ -135,18 +140,19 @@ impl Bench {
             let (made, created, running, accepted, ended, done) = tokio::join!(
                 async { jobs.create(&PostParams::default(), &job).await },
                 async { created.await.map(|_| began.elapsed()) },
-                async { running.await.map(|pod| (began.elapsed(), pod.and_then(|pod| worker_memory(&pod)))) },
+                async { running.await.map(|_| began.elapsed()) },
                 accepted,
                 ended,
                 done,
             );
             made?;
             lives.created.push(created?);
-            let (running, memory) = running?;
-            lives.running.push(running);
-            lives.workers.extend(memory);
+            lives.running.push(running?);
             lives.accepted.push(accepted);
-            lives.told.push(done?.saturating_duration_since(ended));
+            let (end, worker) = ended;
+            lives.told.push(done?.saturating_duration_since(end));
+            lives.workers.extend(worker.as_deref().and_then(resident));
+            lives.pods.extend(worker.as_deref().and_then(charged));
         }
         Ok(lives)
     }
@@ -231,32 +237,43 @@ fn phase(pod: Option<&Pod>) -> Option<&str> {
 
 /// Resident bytes of the lab's operators: its processes are processes of this machine.
 fn operators() -> Vec<u64> {
-    memory_of(|process| {
+    let is_operator = |process: &PathBuf| {
         let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
         line.starts_with(b"/bridge\0operator\0")
-    })
+    };
+    processes().filter(is_operator).filter_map(|process| resident(&process)).collect()
 }
 
-fn worker_memory(pod: &Pod) -> Option<u64> {
+fn worker(pod: &Pod) -> Option<PathBuf> {
     let mark = format!("BRIDGE_POD_UID={}", pod.metadata.uid.as_deref()?);
-    memory_of(|process| {
+    processes().find(|process| {
         let environment = std::fs::read(process.join("environ")).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes())
     })
-    .first()
-    .copied()
 }
 
-fn memory_of(is: impl Fn(&std::path::Path) -> bool) -> Vec<u64> {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-    processes
-        .filter(|process| is(process))
-        .filter_map(|process| {
-            let status = std::fs::read_to_string(process.join("status")).ok()?;
-            let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
-            line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
-        })
-        .collect()
+fn processes() -> impl Iterator<Item = PathBuf> {
+    std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+fn resident(process: &Path) -> Option<u64> {
+    let status = std::fs::read_to_string(process.join("status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
+/// What the process's control group is charged with: pages of the program only if nobody else on the node had them.
+fn charged(process: &Path) -> Option<u64> {
+    let groups = std::fs::read_to_string(process.join("cgroup")).ok()?;
+    let file = groups.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        match (parts.next()?, parts.next()?) {
+            ("memory", path) => Some(format!("/sys/fs/cgroup/memory{path}/memory.usage_in_bytes")),
+            ("", path) => Some(format!("/sys/fs/cgroup{path}/memory.current")),
+            _ => None,
+        }
+    })?;
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 fn show(bytes: &[u64]) -> String {

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::build::Blueprint;
 use super::decide::{Planned, Step};
+use super::plan::Runs;
 use super::seen::ANNOTATION_POD_MADE;
 use crate::names;
 
@@ -196,11 +197,22 @@ impl Applier<'_> {
         );
         account.and(role)?;
         // Only now: whoever binds a role is asked whether he holds its rights, and for that the role must be there.
-        self.ensure::<RoleBinding>("RoleBinding", map_uid, &blueprint.role_binding(map_uid)).await?;
+        let binding = blueprint.role_binding(map_uid);
+        let bound = self.ensure::<RoleBinding>("RoleBinding", map_uid, &binding);
         let pod = blueprint.pod(map_uid, restarts);
-        match self.api::<Pod>().create(&PostParams::default(), &pod).await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(ApplyError::from(format!("making pod {}", pod.name_any()), error)),
+        let pods = self.api::<Pod>();
+        let params = PostParams::default();
+        let made = async {
+            let made = pods.create(&params, &pod).await;
+            made.map(drop).map_err(|error| ApplyError::from(format!("making pod {}", pod.name_any()), error))
+        };
+        if matches!(blueprint.runs, Runs::Worker { .. }) {
+            // Our worker waits until it has its rights, so it need not wait to be made.
+            let (bound, made) = tokio::join!(bound, made);
+            bound.and(made)
+        } else {
+            bound.await?;
+            made.await
         }
     }
 

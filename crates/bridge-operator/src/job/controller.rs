@@ -100,6 +100,14 @@ struct Gathered {
     namespace_ending: bool,
 }
 
+/// What became of a status.
+enum Written {
+    /// It is written, if it told anything new, and people may hear of this.
+    Told(Vec<News>),
+    /// It waits so long for more to tell.
+    HeldBack(Duration),
+}
+
 impl Reconciler {
     /// One pass, for the controller's loop.
     pub async fn reconcile(job: Arc<PartialObjectMeta<BridgeJob>>, this: Arc<Self>) -> Result<Action, PassError> {
@@ -156,9 +164,13 @@ impl Reconciler {
         if steps.iter().any(|step| matches!(step, Step::MakeMap { .. })) {
             self.add_finalizer(&jobs, &mut job).await?;
         }
-        if let Some(wait) = self.write(&jobs, &mut job, status, &seen).await? {
-            again = Some(again.map_or(wait, |other| other.min(wait)));
-        }
+        let news = match self.write(&jobs, &mut job, status, &seen).await? {
+            Written::Told(news) => news,
+            Written::HeldBack(wait) => {
+                again = Some(again.map_or(wait, |other| other.min(wait)));
+                Vec::new()
+            }
+        };
         self.count(&job, &seen);
         let applier = Applier {
             client: &self.client,
@@ -166,7 +178,9 @@ impl Reconciler {
             planned: seen.planned.as_ref().ok(),
             worker_image: &self.worker_image,
         };
-        match applier.apply(&steps).await {
+        // Nobody's pod waits for the news.
+        let (result, ()) = tokio::join!(applier.apply(&steps), self.publisher.publish(&job, news));
+        match result {
             Ok(()) => {}
             Err(ApplyError::Refused { what, message }) => {
                 self.metrics.failed("refused");
@@ -195,19 +209,29 @@ impl Reconciler {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let (map_name, pod_name) = (names::config_map(&job.name_any()), names::pod(&job.name_any()));
-        let (map, pod) = tokio::join!(maps.get_opt(&map_name), pods.get_opt(&pod_name));
+        // A job that nobody has begun needs all that it refers to; for others that is known only with its pod.
+        let begins = status.handover.is_none() && !over && !deleting;
+        let early = async {
+            match &planned {
+                Ok(planned) if begins => Some(dereference::references(&self.client, namespace, &planned.needs).await),
+                _ => None,
+            }
+        };
+        let (map, pod, early) = tokio::join!(maps.get_opt(&map_name), pods.get_opt(&pod_name), early);
         let map = map.map_err(PassError::read("the job's ConfigMap"))?.map(|map| SeenMap::of(map, job));
         let pod = pod.map_err(PassError::read("the job's pod"))?.map(|pod| SeenPod::of(&pod));
         let needs_pod = pod.as_ref().is_none_or(|pod| matches!(pod.phase, PodPhase::Ended { .. }))
             || map.as_ref().is_none_or(|map| map.deleting);
         let leaving = pod.as_ref().is_some_and(|pod| pod.deletion.is_some());
         let namespace_ending = !over && (leaving || (deleting && needs_pod)) && self.namespace_ending(namespace).await;
-        let references = match &planned {
-            Ok(planned) if needs_pod && !over => dereference::references(&self.client, namespace, &planned.needs)
-                .await
-                .map_err(PassError::read("a Secret of the job"))?,
-            _ => Ok(()),
+        let references = match (early, &planned) {
+            (Some(references), _) => references,
+            (None, Ok(planned)) if needs_pod && !over => {
+                dereference::references(&self.client, namespace, &planned.needs).await
+            }
+            _ => Ok(Ok(())),
         };
+        let references = references.map_err(PassError::read("a Secret of the job"))?;
         Ok(Gathered { planned, references, map, pod, namespace_ending })
     }
 
@@ -237,24 +261,24 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Writes the status if it changed, then tells the news. Returns how long it is held back.
+    /// Writes the status if it changed.
     async fn write(
         &self,
         jobs: &Api<BridgeJob>,
         job: &mut BridgeJob,
         status: BridgeJobStatus,
         seen: &Gathered,
-    ) -> Result<Option<Duration>, PassError> {
+    ) -> Result<Written, PassError> {
         let uid = job.uid().unwrap_or_default();
         if !says_more(job.status.as_ref(), &status) {
             self.settling().remove(&uid);
-            return Ok(None);
+            return Ok(Written::Told(Vec::new()));
         }
         if !is_urgent(job.status.as_ref(), &status) {
             let since = *self.settling().entry(uid.clone()).or_insert_with(tokio::time::Instant::now);
             let left = SETTLE.saturating_sub(since.elapsed());
             if !left.is_zero() {
-                return Ok(Some(left));
+                return Ok(Written::HeldBack(left));
             }
         }
         self.settling().remove(&uid);
@@ -268,8 +292,7 @@ impl Reconciler {
         // With the revision: a stale leader's write, or one over a change nobody has looked at, is refused.
         let written = jobs.replace_status(&job.name_any(), &PostParams::default(), job).await;
         *job = written.map_err(PassError::Write)?;
-        self.publisher.publish(job, news).await;
-        Ok(None)
+        Ok(Written::Told(news))
     }
 
     fn settling(&self) -> std::sync::MutexGuard<'_, HashMap<String, tokio::time::Instant>> {
@@ -294,7 +317,9 @@ impl Reconciler {
             report.worker(terms::WORKER_STARTING, &message);
             report.condition(terms::READY, report::Holds::False, terms::WORKER_STARTING, &message);
         }
-        self.write(jobs, job, report.finish(), seen).await?;
+        if let Written::Told(news) = self.write(jobs, job, report.finish(), seen).await? {
+            self.publisher.publish(job, news).await;
+        }
         Ok(Duration::from_secs(10))
     }
 

@@ -3,6 +3,7 @@
 
 use bridge_api::conditions as terms;
 use bridge_core::plan::SecretNeed;
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 
@@ -15,9 +16,10 @@ pub async fn references(
     needs: &[SecretNeed],
 ) -> Result<Result<(), Problem>, kube::Error> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    for need in needs {
+    let found = try_join_all(needs.iter().map(|need| secrets.get_opt(&need.secret.0))).await?;
+    for (need, secret) in needs.iter().zip(found) {
         let name = &need.secret.0;
-        let Some(secret) = secrets.get_opt(name).await? else {
+        let Some(secret) = secret else {
             return Ok(Err(Problem {
                 reason: terms::SECRET_MISSING,
                 message: format!(
