@@ -6,7 +6,7 @@ use bridge_operator::names;
 use bridge_testkit::faults::{Fault, Operation};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PropagationPolicy};
 use kube::{Api, ResourceExt};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -38,14 +38,16 @@ async fn a_job_is_mirrored_from_apply_to_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_is_deleted_is_made_again_and_finds_its_job() {
+async fn a_pod_that_is_deleted_or_evicted_is_made_again_and_finds_its_job() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 8", &json!({})).await;
+    bed.create("job", "sleep 15", &json!({})).await;
     let before = bed.until_status("job", JobStatus::Running).await;
     let pods: Api<Pod> = bed.api();
     let pod = pods.get(&names::pod("job")).await.unwrap();
     let _ = pods.delete(&names::pod("job"), &DeleteParams::default()).await.unwrap();
+    let pod = bed.until_pod_runs("job", pod.metadata.uid.as_deref()).await;
+    pods.evict(&names::pod("job"), &EvictParams::default()).await.unwrap();
     bed.until_pod_runs("job", pod.metadata.uid.as_deref()).await;
     let after = bed.until_status("job", JobStatus::Done).await;
     assert_eq!((before.jobid, bed.runs()), (after.jobid, 1));

@@ -40,12 +40,28 @@ impl Site {
         }
         let token = format!("--from-literal=token={}", site.ray.token.expose_secret());
         site.kubectl(&["-n", OURS, "create", "secret", "generic", "ray-secret", &token]).ends(0);
-        let manifest = site.bench.bridge(&["manifest", "--image", IMAGE, "--watch", OURS]).ends(0).out;
-        let manifest = site.bench.file("manifest.yaml", &manifest);
-        let apply = || site.kubectl(&["apply", "--server-side", "-f", manifest.to_str().unwrap()]);
-        // A namespace, a definition and a policy take a moment until what follows from them can be made.
-        until("everything is installed", || apply().code == Some(0));
+        site.install();
         site
+    }
+
+    /// Everything but the definition of BridgeJobs first: order does not matter.
+    fn install(&self) {
+        let manifest = self.bench.bridge(&["manifest", "--image", IMAGE, "--watch", OURS]).ends(0).out;
+        let (definition, rest): (Vec<&str>, Vec<&str>) =
+            manifest.split("\n---\n").partition(|object| object.contains("kind: CustomResourceDefinition"));
+        assert_eq!(definition.len(), 1);
+        let rest = self.bench.file("rest.yaml", &rest.join("\n---\n"));
+        let manifest = self.bench.file("manifest.yaml", &manifest);
+        let apply = |file: &Path| self.kubectl(&["apply", "--server-side", "-f", file.to_str().unwrap()]);
+        // A namespace and a policy take a moment until what follows from them can be made.
+        until("all but the definition is installed", || apply(&rest).code == Some(0));
+        until("the operator says what it waits for", || {
+            let said = self.kubectl(&["-n", "bridge-system", "logs", "deployment/bridge-operator"]);
+            said.out.contains("is not installed; apply deploy/crd.yaml")
+        });
+        until("everything is installed", || apply(&manifest).code == Some(0));
+        let rolled = ["-n", "bridge-system", "rollout", "status", "deployment/bridge-operator", "--timeout=90s"];
+        self.kubectl(&rolled).ends(0);
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Done {
@@ -158,5 +174,48 @@ async fn jobs_of_a_cluster_are_submitted_watched_and_ended_from_the_command_line
     assert!(missing.err.contains("nothing"), "{missing:?}");
     let unseen = site.bridge(OTHERS, &["describe", "unseen"]).ends(0).out;
     assert!(unseen.contains("no operator has looked at it yet"), "{unseen}");
+    the_operator_counts(&site);
+    one_malformed_object_blocks_no_other(&site);
     lab.down().await.unwrap();
+}
+
+fn the_operator_counts(site: &Site) {
+    let holder = ["-n", "bridge-system", "get", "lease", "bridge-operator", "-o", "jsonpath={.spec.holderIdentity}"];
+    let leader = site.kubectl(&holder).ends(0).out;
+    let page = format!("/api/v1/namespaces/bridge-system/pods/{leader}:8080/proxy/metrics");
+    let metrics = site.kubectl(&["get", "--raw", &page]).ends(0).out;
+    for line in [
+        "bridge_jobs{status=\"DONE\",manager=\"ray\"} 1",
+        "bridge_jobs{status=\"DONE\",manager=\"slurm\"} 1",
+        "bridge_jobs{status=\"FAILED\",manager=\"slurm\"} 1",
+        "bridge_jobs{status=\"KILLED\",manager=\"slurm\"} 1",
+        "bridge_submissions_total{manager=\"slurm\"} 3",
+        "bridge_submissions_total{manager=\"ray\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}\n{metrics}");
+    }
+    assert!(metrics.contains("bridge_reconcile_duration_seconds_bucket"), "{metrics}");
+    assert!(metrics.contains("bridge_remote_requests_total{manager=\"slurm\"}"), "{metrics}");
+}
+
+/// As after an upgrade of the definition by a program that knows more than the one that runs.
+fn one_malformed_object_blocks_no_other(site: &Site) {
+    let open = r#"[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec",
+        "value":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}]"#;
+    let definition = ["patch", "crd", "bridgejobs.bridgejob.ibm.com", "--type=json", "-p", open];
+    site.kubectl(&definition).ends(0);
+    let malformed = site.bench.file(
+        "malformed.yaml",
+        "apiVersion: bridgejob.ibm.com/v1alpha1\nkind: BridgeJob\nmetadata:\n  name: malformed\nspec:\n  resourceURL: [7]\n",
+    );
+    // The API server takes a moment to serve the new form.
+    until("a malformed job is taken", || {
+        site.kubectl(&["-n", OURS, "create", "-f", malformed.to_str().unwrap()]).code == Some(0)
+    });
+    let good = site.slurm_job("good", "true");
+    site.kubectl(&["-n", OURS, "create", "-f", good.to_str().unwrap()]).ends(0);
+    let wait = ["-n", OURS, "wait", "--for=condition=Complete", "bridgejob/good", "--timeout=90s"];
+    site.kubectl(&wait).ends(0);
+    let status = site.kubectl(&["-n", OURS, "get", "bridgejob", "malformed", "-o", "jsonpath={.status}"]).ends(0);
+    assert_eq!(status.out, "");
 }
