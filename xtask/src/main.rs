@@ -46,7 +46,7 @@ fn test() -> Result<(), String> {
     check_scripts()?;
     cargo("build all tests", &["test", "--workspace", "--no-run"])?;
     // An unoptimised image builds in half the time, and the tests do not measure.
-    run("make the project's image", "env", &["BRIDGE_IMAGE_PROFILE=dev", "lab/image", "bridge"])?;
+    run("make the project's image", "lab/image", &["bridge", "dev"])?;
     // The tests take this image instead of building one.
     let tested = run("start the lab", "lab/up", &["kubernetes", "slurm", "slurm-purge", "ray", "s3"]).and_then(|()| {
         let image = "BRIDGE_TEST_IMAGE=localhost/bridge:lab";

@@ -225,7 +225,7 @@ async fn install(lab: &Lab, kubernetes: &Kubernetes) -> String {
     let image = if let Ok(image) = std::env::var("BRIDGE_TEST_IMAGE") {
         image
     } else {
-        lab.must("image", &["bridge"]).await.unwrap();
+        lab.must("image", &["bridge", "dev"]).await.unwrap();
         "localhost/bridge:lab".to_owned()
     };
     let client = kubernetes.client().await.unwrap();

@@ -24,7 +24,7 @@ impl Site {
     async fn new(lab: &Lab) -> Self {
         lab.must("up", &["kubernetes", "slurm", "ray"]).await.unwrap();
         if std::env::var_os("BRIDGE_TEST_IMAGE").is_none() {
-            lab.must("image", &["bridge"]).await.unwrap();
+            lab.must("image", &["bridge", "dev"]).await.unwrap();
         }
         let (slurm, ray) = (lab.slurm().await.unwrap(), lab.ray().await.unwrap());
         let site = Self { bench: Bench::new(), kubernetes: lab.kubernetes().await.unwrap(), slurm, ray };
