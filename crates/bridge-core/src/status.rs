@@ -128,7 +128,14 @@ fn moved(record: &JobRecord) -> String {
 }
 
 fn phase_words(record: &JobRecord, phase: &Phase) -> (JobStatus, String, String) {
-    let note = record.facts.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
+    let remarks: Vec<&str> = record
+        .facts
+        .note
+        .iter()
+        .chain(Some(&record.note).filter(|note| !note.is_empty()))
+        .map(String::as_str)
+        .collect();
+    let note = if remarks.is_empty() { String::new() } else { format!(" ({})", remarks.join("; ")) };
     match phase {
         Phase::Queued { reason } => {
             let why = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();

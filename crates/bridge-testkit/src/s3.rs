@@ -209,7 +209,11 @@ async fn accept(listener: TcpListener, service: S3Service, door: Arc<Door>) {
                     let enter = service_fn(|request: http::Request<hyper::body::Incoming>| {
                         let (service, door) = (service.clone(), Arc::clone(&door));
                         async move {
-                            door.pass(&request).await;
+                            if let Some((status, text)) = door.pass(&request).await {
+                                let mut answer = http::Response::new(Body::from(text));
+                                *answer.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
+                                return Ok(answer);
+                            }
                             service.call(request.map(Body::from)).await
                         }
                     });

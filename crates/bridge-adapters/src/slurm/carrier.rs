@@ -3,12 +3,15 @@
 use bridge_core::manager::{Carrier, CarrierLimits, ErrorKind, ManagerError, Result};
 use bridge_core::plan::{Script, Submission};
 use bridge_core::staging::Cargo;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{MANAGER, Slurm, properties, sbatch, script, wrapper};
 
 /// The word in a job's comment that says that the exit codes of the wrapper may be met.
 const MARK: &str = "bridge-data";
+/// URLs that end earlier, in seconds, do so with their session token.
+const SHORTENED: i64 = 6 * 24 * 3600;
 /// What slurmctld takes by default (`max_script_size`).
 const LARGEST_SCRIPT: usize = 4 * 1024 * 1024;
 
@@ -79,6 +82,24 @@ fn mark(job: &mut Submission) {
         (None, text) => ("comment".to_owned(), text.unwrap_or_default()),
     };
     job.properties.insert(name, Value::String(format!("{MARK} {text}").trim_end().to_owned()));
+}
+
+/// What the user is to know if the job may go on after the URLs of its data have ended.
+pub(super) fn outlives(job: &Submission, limit: Option<&Value>, now: Timestamp) -> Option<String> {
+    let Script::Text(text) = &job.script else { return None };
+    let end = wrapper::end_of_urls(text)?;
+    let left = end.as_second().saturating_sub(now.as_second());
+    let minutes = limit.and_then(|limit| limit.as_i64().or_else(|| limit.get("number")?.as_i64()));
+    let may_run = match minutes {
+        Some(minutes) if minutes.saturating_mul(60) >= left => format!("may run for {minutes} minutes"),
+        // Without a session token they live for a week, which is all that can be had.
+        None if left < SHORTENED => "has no time limit".to_owned(),
+        _ => return None,
+    };
+    Some(format!(
+        "the URLs for its data end at {end}, and the job {may_run}: what it has not fetched or sent by then does not \
+         arrive; use keys without a session token, or a shorter time limit"
+    ))
 }
 
 /// What an exit code means, if the job with this comment moves its own data.

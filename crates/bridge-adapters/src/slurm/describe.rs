@@ -10,7 +10,7 @@ use super::properties::{self, Choice, Field, Form, Resource};
 use super::script::{self, Runnable};
 use super::values::{self, Limit, Problem};
 use super::wire::ApiVersion;
-use super::{arguments, sbatch};
+use super::{arguments, carrier, sbatch};
 
 /// The longest comment that is sent; slurmctld refuses one of about 3,000 characters.
 const LONGEST_COMMENT: usize = 2500;
@@ -72,6 +72,9 @@ pub(super) fn describe(job: &Submission, version: ApiVersion, now: Timestamp) ->
             .notes
             .push(format!("no current_working_directory is given, so the job starts in {DEFAULT_FOLDER} of its node"));
         writer.fields.insert("current_working_directory".to_owned(), json!(DEFAULT_FOLDER));
+    }
+    if let Some(note) = carrier::outlives(job, writer.fields.get("time_limit"), now) {
+        writer.notes.push(note);
     }
     writer.environment();
     writer.fields.insert("hold".to_owned(), json!(true));

@@ -6,6 +6,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bridge_core::staging::{Cargo, OutgoingSource};
+use jiff::Timestamp;
 
 /// The URLs ended before the job started.
 pub(super) const EXPIRED: i32 = 113;
@@ -30,6 +31,13 @@ pub(super) fn meaning(code: i32) -> Option<(&'static str, &'static str)> {
         NO_PLACE => Some(("StageInNoPlace", "the script could not be written on the node")),
         _ => None,
     }
+}
+
+/// When the URLs of a script that was made here end.
+#[must_use]
+pub(super) fn end_of_urls(script: &str) -> Option<Timestamp> {
+    let (_, rest) = script.split_once("\nbridge_expires=")?;
+    Timestamp::from_second(rest.lines().next()?.parse().ok()?).ok()
 }
 
 /// The script that carries the user's own.

@@ -48,6 +48,25 @@ fn a_message_stays_within_its_limit_and_within_characters() {
 }
 
 #[test]
+fn what_the_manager_remarked_is_shown_while_the_job_waits_and_runs() {
+    let mut told = Vec::new();
+    for mut record in samples() {
+        record.note = "its URLs may end too early".to_owned();
+        let view = StatusView::of(&record);
+        if view.message.contains("(its URLs may end too early)") {
+            told.push((view.status, view.reason));
+        }
+    }
+    assert_eq!(told, [(JobStatus::Pending, "Queued".to_owned())]);
+    let mut record = samples().into_iter().find(|record| StatusView::of(record).reason == "Queued").unwrap();
+    let JobState::Active { phase, .. } = &mut record.state else { panic!("{record:?}") };
+    *phase = bridge_core::manager::Phase::Running;
+    record.facts.note = Some("2 of 3 tasks".to_owned());
+    record.note = "be quick".to_owned();
+    assert_eq!(StatusView::of(&record).message, "running (2 of 3 tasks; be quick)");
+}
+
+#[test]
 fn times_are_told_only_when_they_are_true() {
     let mut record = samples().pop().unwrap();
     assert_eq!(StatusView::of(&record).completed, None, "it still runs, whatever time its manager expects");

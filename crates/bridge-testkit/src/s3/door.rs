@@ -1,6 +1,6 @@
 //! What a server was asked, and requests that are kept waiting.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use s3s::S3Result;
 use s3s::host::{S3Host, VirtualHost};
@@ -19,25 +19,40 @@ pub struct Request {
     pub session_token: Option<String>,
 }
 
-/// Counts requests and keeps some of them waiting.
+/// Counts requests, keeps some of them waiting and turns some away.
 #[derive(Debug)]
 pub struct Door {
     seen: Mutex<Vec<Request>>,
+    refusals: Mutex<Vec<Refusal>>,
     /// Part of the path of PUT requests that wait.
     closed_for: watch::Sender<Option<String>>,
 }
 
+/// An answer in place of the store's own.
+#[derive(Clone, Debug)]
+struct Refusal {
+    method: &'static str,
+    path: String,
+    status: u16,
+    code: &'static str,
+    times: usize,
+}
+
 impl Default for Door {
     fn default() -> Self {
-        Self { seen: Mutex::default(), closed_for: watch::Sender::new(None) }
+        Self { seen: Mutex::default(), refusals: Mutex::default(), closed_for: watch::Sender::new(None) }
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Door {
     /// All requests so far.
     #[must_use]
     pub fn seen(&self) -> Vec<Request> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.seen).clone()
     }
 
     /// How many objects or parts were sent to a path.
@@ -56,7 +71,20 @@ impl Door {
         self.closed_for.send_replace(None);
     }
 
-    pub(super) async fn pass<B>(&self, request: &http::Request<B>) {
+    /// The next requests of this kind to this path are answered with an error in S3's words.
+    pub fn refuse(&self, method: &'static str, path: &str, (status, code): (u16, &'static str), times: usize) {
+        locked(&self.refusals).push(Refusal { method, path: path.to_owned(), status, code, times });
+    }
+
+    fn refusal(&self, method: &str, path: &str) -> Option<Refusal> {
+        let mut refusals = locked(&self.refusals);
+        let found = refusals.iter_mut().find(|one| one.times > 0 && one.method == method && one.path == path)?;
+        found.times -= 1;
+        Some(found.clone())
+    }
+
+    /// Lets a request in, or says what it is answered with.
+    pub(super) async fn pass<B>(&self, request: &http::Request<B>) -> Option<(u16, String)> {
         let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
         let in_query = || {
@@ -64,7 +92,7 @@ impl Door {
             pairs.find_map(|pair| pair.strip_prefix("X-Amz-Security-Token=")).map(str::to_owned)
         };
         let waits = |text: &Option<String>| method == "PUT" && text.as_ref().is_some_and(|text| path.contains(text));
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(Request {
+        locked(&self.seen).push(Request {
             method: method.clone(),
             path: path.clone(),
             host: header("host").or_else(|| request.uri().host().map(str::to_owned)).unwrap_or_default(),
@@ -72,6 +100,8 @@ impl Door {
         });
         // The sender lives as long as this does.
         self.closed_for.subscribe().wait_for(|text| !waits(text)).await.ok();
+        let Refusal { status, code, .. } = self.refusal(&method, &path)?;
+        Some((status, format!("<Error><Code>{code}</Code><Message>as the test wants it</Message></Error>")))
     }
 }
 

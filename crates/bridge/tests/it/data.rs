@@ -54,6 +54,22 @@ async fn a_runner_killed_in_the_middle_of_many_files_leaves_the_rest_to_the_next
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_job_whose_data_is_missing_does_not_run() {
+    let bench = Bench::new();
+    let s3 = S3Server::start().await.unwrap();
+    put(&s3, "inputs", "there", b"x");
+    let script = format!(
+        "    scriptlocation: inline\n    jobscript: |\n      #!/bin/sh\n      : > {}\n",
+        bench.path("ran").display()
+    );
+    let jobdata = format!("{script}    additionaldata: inputs:there, inputs:a/missing\n");
+    bench.file("sample.yaml", &yaml(&s3.address().to_string(), &jobdata, "", ""));
+    let done = bench.bridge(&["run", "sample.yaml"]).ends(1);
+    assert!(done.err.contains("sample: FAILED: its data could not be brought: "), "{done:?}");
+    assert!(done.err.contains("inputs:a/missing") && !bench.path("ran").exists(), "{done:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn buckets_may_have_names_of_their_own() {
     let bench = Bench::new();
     let s3 = S3Server::start().await.unwrap();

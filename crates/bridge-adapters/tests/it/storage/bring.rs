@@ -13,7 +13,7 @@ use bridge_core::staging::{Staging, StagingError};
 use super::{Scene, credentials, object, staging_with};
 
 impl Scene {
-    async fn bring(&self) -> Result<bridge_core::plan::Submission, StagingError> {
+    pub(super) async fn bring(&self) -> Result<bridge_core::plan::Submission, StagingError> {
         self.staging().stage_in(&self.plan, &self.token, &self.desk).await
     }
 }

@@ -140,7 +140,9 @@ pub(super) const TOOLS: [&str; 15] = [
 ];
 
 const SCRIPT: &str = "#!/usr/bin/env bash\n#SBATCH -n 1\nset -o pipefail\nprintf 'out %s\\n' \"$@\"\ncat < in.txt\n\
-                      echo oops >&2\nmkdir -p 'a dir'\nprintf 'result ä' > 'a dir/erg ä.txt'\n: > empty\nexit 3";
+                      echo oops >&2\nmkdir -p 'a dir'\nprintf 'result ä' > 'a dir/erg ä.txt'\n: > empty\n\
+                      echo odd > '+%20&#= $a \"b\".txt'\nexit 3";
+const ODD: &str = "+%20&#= $a \"b\".txt";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn data_travels_both_ways_under_every_shell_and_client() {
@@ -152,9 +154,10 @@ async fn data_travels_both_ways_under_every_shell_and_client() {
         }
         let case = format!("{shell:?} {client}");
         let mut node = Node::new(SCRIPT).await;
-        node.scene = node.scene.files(&["a dir/erg ä.txt", "empty"]);
+        node.scene = node.scene.files(&["a dir/erg ä.txt", "empty", ODD]);
         node.scene.store("data", "x/in.txt", b"from s3\n");
-        node.scene.plan.inputs = vec![object("data", "x/in.txt")];
+        node.scene.store("data", ODD, b"not read");
+        node.scene.plan.inputs = vec![object("data", "x/in.txt"), object("data", ODD)];
         node.shell = shell;
         let mut tools = TOOLS.to_vec();
         tools.extend([shell[0], client, "bash", "cat", "mkdir"]);
@@ -166,9 +169,10 @@ async fn data_travels_both_ways_under_every_shell_and_client() {
         assert_eq!(code, Some(3), "{case}: {}", node.said());
         let outputs = node.take(3).await.unwrap_or_else(|error| panic!("{case}: {error}\n{}", node.said()));
         let keys: Vec<&str> = outputs.iter().map(|output| output.key.as_str()).collect();
-        let names = ["script", "stdout", "stderr", "erg ä.txt", "empty"];
+        let names = ["script", "stdout", "stderr", "erg ä.txt", "empty", ODD];
         assert_eq!(keys, names.map(|name| format!("hello/{name}")), "{case}");
         let scene = &node.scene;
+        assert_eq!(scene.stored(&format!("hello/{ODD}")), b"odd\n", "{case}");
         assert_eq!(scene.stored("hello/stdout"), b"out one two\nout it's\nfrom s3\n", "{case}");
         assert_eq!(scene.stored("hello/stderr"), b"oops\n", "{case}");
         assert_eq!(scene.stored("hello/erg ä.txt"), "result ä".as_bytes(), "{case}");
@@ -305,6 +309,8 @@ async fn urls_live_as_long_as_the_session_token_and_seven_days_at_most() {
         let staging = staging_with(pairs);
         let submission = staging.stage_in(&scene.plan, &scene.token, &node.slurm).await.unwrap();
         let Script::Text(text) = &submission.script else { panic!() };
+        let notes = node.slurm.preview(&submission).unwrap().notes;
+        assert_eq!(notes.iter().any(|note| note.contains("the URLs for its data end at")), most < 2000, "{notes:?}");
         let (_, rest) = text.split_once("X-Amz-Expires=").unwrap();
         let seconds: u64 = rest.split('&').next().unwrap().parse().unwrap();
         assert!((least..=most).contains(&seconds), "{seconds}");
@@ -314,6 +320,19 @@ async fn urls_live_as_long_as_the_session_token_and_seven_days_at_most() {
     pairs.push(("expiration".to_owned(), "2020-01-01T00:00:00Z".to_owned()));
     let error = staging_with(pairs).stage_in(&scene.plan, &scene.token, &node.slurm).await.unwrap_err();
     assert!(error.message.contains("session token has ended"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_s3_does_not_take_in_one_piece_is_told_and_the_rest_is_sent() {
+    // Without any content of its own, so that it takes no room.
+    let mut node = Node::new("#!/bin/sh\ntruncate -s 5368709121 large\necho small > small\n").await;
+    node.scene = node.scene.files(&["large", "small"]);
+    let submission = node.bring().await.unwrap();
+    assert_eq!(node.run(&submission, &[]).await.code(), Some(0), "{}", node.said());
+    let error = node.take(0).await.unwrap_err();
+    assert!(error.is_final && error.message.contains("results:hello/large"), "{error}");
+    assert!(error.message.contains("5368709121 bytes, and a job can send 5 GiB at most"), "{error}");
+    assert_eq!(node.scene.stored("hello/small"), b"small\n");
 }
 
 #[tokio::test]

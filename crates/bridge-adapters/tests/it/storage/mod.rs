@@ -7,6 +7,7 @@ mod lab;
 mod moto;
 mod reach;
 mod take;
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -19,7 +19,9 @@ fn pattern(size: usize) -> Bytes {
 
 #[tokio::test]
 async fn outputs_script_and_files_are_sent_to_a_bucket_that_is_made() {
-    let mut scene = Scene::new().await.files(&["out/ergebnis ä.csv", "plots/*.png", "empty"]);
+    let odd = "we'ird \"n\" +%20&#?=;.txt";
+    let mut scene = Scene::new().await.files(&["out/ergebnis ä.csv", "plots/*.png", "empty", "we'ird*"]);
+    scene.desk.files.insert(odd.to_owned(), Bytes::from_static(b"odd"));
     scene.desk.stdout = pattern(200_000);
     scene.desk.stderr = Bytes::from_static(b"careful\n");
     scene.desk.files.insert("out/ergebnis ä.csv".to_owned(), Bytes::from_static(b"1;2"));
@@ -30,7 +32,7 @@ async fn outputs_script_and_files_are_sent_to_a_bucket_that_is_made() {
 
     let outputs = scene.take().await.unwrap();
     let keys: Vec<&str> = outputs.iter().map(|output| output.key.as_str()).collect();
-    let names = ["script", "stdout", "stderr", "ergebnis ä.csv", "a.png", "b.png", "empty"];
+    let names = ["script", "stdout", "stderr", "ergebnis ä.csv", "a.png", "b.png", "empty", odd];
     assert_eq!(keys, names.map(|name| format!("hello/{name}")));
     assert_eq!(scene.stored("hello/script"), b"#!/bin/sh\necho hello\n");
     assert_eq!(scene.stored("hello/stdout"), scene.desk.stdout);
@@ -44,7 +46,7 @@ async fn outputs_script_and_files_are_sent_to_a_bucket_that_is_made() {
     assert_eq!(manifest["complete"], true);
     assert_eq!((&manifest["job"], &manifest["id"]), (&"hello".into(), &"7".into()));
     assert_eq!(manifest["outcome"]["exitCode"], 0);
-    assert_eq!(manifest["files"].as_array().unwrap().len(), 7);
+    assert_eq!(manifest["files"].as_array().unwrap().len(), 8);
     assert_eq!(manifest["files"][4]["checksum"], sha256(&pattern(70_000)));
 }
 
