@@ -1,5 +1,6 @@
 //! Before a job: its texts and inputs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_api::schema::{MAX_SCRIPT, MAX_TEXT};
@@ -32,7 +33,7 @@ impl S3Staging {
         plan: &JobPlan,
         token: &SubmitToken,
         manager: &dyn ResourceManager,
-        meter: &Meter,
+        meter: &Arc<Meter>,
     ) -> Result<Submission, StagingError> {
         if let Some(upload) = &plan.upload {
             items::check_names(upload)?;
@@ -165,20 +166,19 @@ async fn put_inputs(
     plan: &JobPlan,
     token: &SubmitToken,
     files: &dyn Files,
-    meter: &Meter,
+    meter: &Arc<Meter>,
 ) -> Result<Vec<String>, StagingError> {
-    meter.expect(plan.inputs.len(), None);
+    meter.expect(plan.inputs.len(), total(store, &plan.inputs).await?);
     let put = |object: &'_ ObjectRef| {
         let object = object.clone();
         async move {
             let (head, content) = store.get(&object).await?;
             let name = base_name(&object.key).to_owned();
-            let put = files.put(token, &name, verified(content, head, object.clone())).await;
-            let size = put.map_err(|error| {
+            let put = files.put(token, &name, verified(content, head, object.clone(), Arc::clone(meter))).await;
+            put.map_err(|error| {
                 let inner = of_manager(&error);
                 StagingError { message: format!("bringing {} to the job: {}", quoted(&object), inner.message), ..inner }
             })?;
-            meter.add(size);
             meter.file_done();
             Ok(name)
         }
@@ -186,8 +186,22 @@ async fn put_inputs(
     futures::stream::iter(&plan.inputs).map(put).buffered(AT_A_TIME).try_collect().await
 }
 
+/// The size of all inputs, if it can be told. One that is missing ends the stage before the others are fetched.
+async fn total(store: &Store, inputs: &[ObjectRef]) -> Result<Option<u64>, StagingError> {
+    let look = async |object: &ObjectRef| match store.head(object).await {
+        Ok(Some(head)) => Ok(Some(head.size)),
+        // Only an answer with a body tells whether it is the object that is missing, or its bucket.
+        Ok(None) => store.get(object).await.map(|(head, _)| Some(head.size)),
+        // The right to fetch it may be there all the same.
+        Err(error) if error.kind == Kind::Denied => Ok(None),
+        Err(error) => Err(error),
+    };
+    let sizes = futures::stream::iter(inputs).map(look).buffered(AT_A_TIME);
+    Ok(sizes.try_collect::<Vec<_>>().await?.into_iter().sum())
+}
+
 /// The stream, with an error in place of its end if what came is not what is there.
-fn verified(content: ByteStream, head: Head, object: ObjectRef) -> ByteStream {
+fn verified(content: ByteStream, head: Head, object: ObjectRef, meter: Arc<Meter>) -> ByteStream {
     struct Check {
         content: Option<ByteStream>,
         hash: Sha256,
@@ -195,7 +209,7 @@ fn verified(content: ByteStream, head: Head, object: ObjectRef) -> ByteStream {
     }
     let start = Check { content: Some(content), hash: Sha256::new(), size: 0 };
     futures::stream::unfold(start, move |mut check| {
-        let (head, object) = (head.clone(), object.clone());
+        let (head, object, meter) = (head.clone(), object.clone(), Arc::clone(&meter));
         async move {
             let piece: std::io::Result<Bytes> = match check.content.as_mut()?.next().await {
                 Some(Ok(piece)) => {
@@ -203,6 +217,7 @@ fn verified(content: ByteStream, head: Head, object: ObjectRef) -> ByteStream {
                         check.hash.update(&piece);
                     }
                     check.size += piece.len() as u64;
+                    meter.add(piece.len() as u64);
                     return Some((Ok(piece), check));
                 }
                 Some(Err(error)) => Err(error),

@@ -103,7 +103,7 @@ impl Machine {
                 let reason = NotSubmitted::StageIn { message: bounded(error.message) };
                 self.finish(Ending::NeverSubmitted { reason }, now);
             }
-            Err(error) => self.went_wrong("StageInFailed", error.message, None, rules, now),
+            Err(error) => self.stage_went_wrong("StageInFailed", error.message, rules, now),
         }
     }
 
@@ -380,7 +380,7 @@ impl Machine {
                 self.record.outputs = Some(Outputs { staged: false, message, files, total });
                 self.finish(ending, now);
             }
-            Err(error) => self.went_wrong("StageOutFailed", error.message, None, rules, now),
+            Err(error) => self.stage_went_wrong("StageOutFailed", error.message, rules, now),
         }
     }
 
@@ -439,6 +439,14 @@ impl Machine {
             self.record.trouble =
                 Some(Trouble { since: now.wall, reason: reason.to_owned(), message: bounded(message) });
         }
+    }
+
+    /// Data may be kept back by one thing after another, and each is for the user to mend.
+    fn stage_went_wrong(&mut self, reason: &str, message: String, rules: &Rules, now: Instant) {
+        if let Some(trouble) = self.record.trouble.as_mut().filter(|trouble| trouble.reason == reason) {
+            trouble.message = bounded(message.clone());
+        }
+        self.went_wrong(reason, message, None, rules, now);
     }
 
     /// Doubling pauses, spread by the job's own token so that jobs do not come back all at once.

@@ -61,10 +61,9 @@ impl Staging for Away {
         if self.until.is_some_and(|until| Instant::now() >= until) {
             return Ok(vec![sent("hello/script"), sent("hello/stdout")]);
         }
-        Err(StagingError {
-            sent: vec![sent("hello/script")],
-            ..StagingError::passing("writing \"b:hello/stdout\": away")
-        })
+        let why = if self.tries.lock().unwrap().len() < 10 { "away" } else { "denied" };
+        let message = format!("writing \"b:hello/stdout\": {why}");
+        Err(StagingError { sent: vec![sent("hello/script")], ..StagingError::passing(message) })
     }
 }
 
@@ -101,6 +100,8 @@ async fn outputs_that_cannot_be_sent_are_tried_for_an_hour_and_then_the_job_has_
     let pauses = away.pauses();
     assert!(pauses[..5].windows(2).all(|pair| pair[1] > pair[0]), "they grow: {pauses:?}");
     assert!(pauses.iter().all(|pause| *pause <= Duration::from_secs(61)), "up to a minute: {pauses:?}");
+    let told = |why: &str| views.iter().any(|view| view.status == JobStatus::Running && view.message.ends_with(why));
+    assert!(told("\": away") && told("\": denied"), "the newest reason is told");
     let waiting = views.iter().find(|view| view.reason == "StageOutFailed").unwrap();
     assert_eq!(waiting.status, JobStatus::Running);
     assert!(waiting.message.contains("sending its outputs; since ") && waiting.message.contains("b:hello/stdout"));

@@ -119,3 +119,56 @@ async fn a_full_disk_is_told_with_the_object_and_waited_out() {
     std::fs::remove_file(runner.seen_inside(&disk.join("filler"))).unwrap();
     assert_eq!(runner.wait().ends(0).out.trim(), "1500000");
 }
+
+/// The examples of the README and of the paper, and the shapes of the first version's samples, with this machine as
+/// the resource: only URL, endpoint, pull policy and what belongs to one manager alone are changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_known_examples_with_s3_run_on_this_machine() {
+    let bench = Bench::new();
+    let s3 = S3Server::start().await.unwrap();
+    let script = bench.file("batch.sh", "#!/bin/sh\necho result > output.txt\necho done\n");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    put(&s3, "mys3bucket", "slurmbatch.sh", b"#!/bin/bash\necho from the paper\n");
+    put(&s3, "mybucket", "lsf/script.sh", b"#!/bin/sh\ncat data1.txt data2.txt > out.txt\necho \"$1\"\n");
+    put(&s3, "mybucket", "lsf/parameters", b"[\"from a parameter\"]");
+    put(&s3, "mybucket", "lsf/data1.txt", b"1\n");
+    put(&s3, "other", "data2.txt", b"2\n");
+    let spec = |text: &str| {
+        format!(
+            "kind: BridgeJob\napiVersion: bridgejob.ibm.com/v1alpha1\nmetadata:\n  name: mybridgejob\nspec:\n  \
+             resourceURL: \"local:\"\n  imagepullpolicy: Always\n  updateinterval: 1\n{text}  s3storage:\n    s3secret: mysecret-s3\n    \
+             endpoint: {}\n    secure: false\n---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: mysecret-s3\nstringData:\n  \
+             accesskey: test-access-key\n  secretkey: test-secret-key\n",
+            s3.address()
+        )
+    };
+    let readme = format!(
+        "  jobproperties:\n    runlimit: 20 # mins\n  jobdata:\n    jobScript: {}\n    scriptlocation: remote\n  s3upload:\n    \
+         bucket: mybucket\n    files: 'output.txt'\n",
+        script.display()
+    );
+    let paper = "  jobdata:\n    jobscript: \"mys3bucket:slurmbatch.sh\"\n    scriptlocation: \"s3\"\n";
+    let empty = "  jobdata:\n    jobscript: \"mys3bucket:slurmbatch.sh\"\n    scriptlocation: s3\n    scriptextralocation: s3\n    \
+                 scriptmetadata: \"\"\n    jobparameters: \"\"\n";
+    let full = "  jobdata:\n    jobscript: mybucket:lsf/script.sh\n    scriptlocation: s3\n    scriptextralocation: s3\n    \
+                jobparameters: mybucket:lsf/parameters\n    additionaldata: mybucket:lsf/data1.txt,other:data2.txt\n  s3upload:\n    \
+                bucket: newbucket\n    files: out.txt\n";
+    for (text, output) in [
+        (readme.as_str(), "done\n"),
+        (paper, "from the paper\n"),
+        (empty, "from the paper\n"),
+        (full, "from a parameter\n"),
+    ] {
+        bench.file("sample.yaml", &spec(text));
+        let done = bench.bridge(&["run", "--again", "sample.yaml"]).ends(0);
+        assert_eq!(done.out, output, "{text}\n{done:?}");
+    }
+    let read = |bucket: &str, name: &str| {
+        std::fs::read_to_string(s3.object_path(bucket, &format!("mybridgejob/{name}"))).unwrap()
+    };
+    assert_eq!(read("mybucket", "output.txt"), "result\n");
+    assert_eq!(
+        (read("newbucket", "out.txt"), read("newbucket", "stdout")),
+        ("1\n2\n".to_owned(), "from a parameter\n".to_owned())
+    );
+}

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bridge_adapters::storage::S3Staging;
@@ -9,6 +10,7 @@ use bridge_core::clock::SystemClock;
 use bridge_core::credentials::{CredentialError, CredentialSource, Credentials};
 use bridge_core::plan::{ManagerKind, Script, ScriptSource, TextSource};
 use bridge_core::staging::{Staging, StagingError};
+use tokio::sync::Semaphore;
 
 use super::{Scene, credentials, object, staging_with};
 
@@ -156,4 +158,33 @@ async fn a_file_that_would_replace_ours_is_refused_before_anything_runs() {
         let error = scene.bring().await.unwrap_err();
         assert!(error.is_final && error.message.contains(name) && error.message.contains("results:hello/"), "{error}");
     }
+}
+
+#[tokio::test]
+async fn progress_is_told_while_inputs_come() {
+    let mut scene = Scene::new().await;
+    scene.store("data", "small", b"12345");
+    scene.store("data", "slow", &vec![7; 1_000_000]);
+    scene.plan.inputs = vec![object("data", "small"), object("data", "slow")];
+    let gate = Arc::new(Semaphore::new(0));
+    scene.desk.stuck = Some(("slow".to_owned(), Arc::clone(&gate)));
+    let staging = scene.staging();
+    let watch = async {
+        let progress = tokio::time::timeout(Duration::from_secs(60), async {
+            loop {
+                let progress = staging.progress(&scene.plan.key);
+                if let Some(progress) = progress.filter(|progress| progress.files == 1 && progress.bytes > 5) {
+                    return progress;
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        });
+        let progress = progress.await.unwrap();
+        gate.add_permits(Semaphore::MAX_PERMITS);
+        progress
+    };
+    let (brought, progress) = tokio::join!(staging.stage_in(&scene.plan, &scene.token, &scene.desk), watch);
+    assert_eq!(brought.unwrap().inputs, ["small", "slow"]);
+    assert_eq!((progress.total, progress.of), (Some(1_000_005), 2));
+    assert!(progress.bytes < 1_000_005, "{progress:?}");
 }

@@ -72,8 +72,13 @@ impl Logs for Desk {
 
 #[async_trait]
 impl Files for Desk {
-    async fn put(&self, _: &SubmitToken, name: &str, content: ByteStream) -> Result<u64> {
-        let pieces: Vec<Bytes> = content.try_collect().await.map_err(|error| {
+    async fn put(&self, _: &SubmitToken, name: &str, mut content: ByteStream) -> Result<u64> {
+        let mut begun = None;
+        if let Some((_, gate)) = self.stuck.as_ref().filter(|(stuck, _)| stuck == name) {
+            begun = content.next().await;
+            drop(gate.acquire().await);
+        }
+        let pieces: Vec<Bytes> = futures::stream::iter(begun).chain(content).try_collect().await.map_err(|error| {
             bridge_core::manager::ManagerError::new(
                 "desk",
                 "put",
