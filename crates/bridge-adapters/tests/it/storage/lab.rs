@@ -1,6 +1,7 @@
 //! Data of jobs on a real Slurm and a real Ray.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,17 +30,18 @@ use super::object;
 /// Nothing that is waited for takes longer, also on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-/// Keys of the lab's store whose session token ends soon after each reading.
+/// Keys of the lab's store whose session token ends soon after the first reading, and is renewed then.
 #[derive(Debug)]
-struct Brief {
+struct Renewed {
     pairs: Vec<(String, String)>,
-    life: SignedDuration,
+    reads: AtomicUsize,
 }
 
 #[async_trait]
-impl CredentialSource for Brief {
+impl CredentialSource for Renewed {
     async fn read(&self) -> Result<Credentials, CredentialError> {
-        let end = (Timestamp::now() + self.life).to_string();
+        let seconds = if self.reads.fetch_add(1, Ordering::Relaxed) == 0 { 5 } else { 3600 };
+        let end = (Timestamp::now() + SignedDuration::from_secs(seconds)).to_string();
         let more = [("sessiontoken".to_owned(), "temporary".to_owned()), ("expiration".to_owned(), end)];
         Ok(Credentials::from_pairs(self.pairs.iter().cloned().chain(more)))
     }
@@ -174,12 +176,11 @@ impl Site {
 async fn urls_that_ended_before_a_real_job_began_are_made_anew_by_the_next_attempt() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let (mut site, slurm) = Site::slurm(lab).await;
-    // The first attempt begins when its URLs have ended, the second at once.
-    let life = SignedDuration::from_secs(15);
+    // The first attempt begins long after its URLs have ended, the second at once.
     let begin = (Timestamp::now() + SignedDuration::from_secs(25)).to_string();
     let properties = json!({ "currentWorkingDir": slurm.home, "begin": begin });
     let plan = site.plan("expires", "#!/bin/sh\necho ran\necho result > result\n", properties, &["result"]);
-    site.add(plan, Arc::new(Brief { pairs: pairs(&site.s3), life }), 1).await;
+    site.add(plan, Arc::new(Renewed { pairs: pairs(&site.s3), reads: AtomicUsize::new(0) }), 1).await;
     let record = site.ends(1).await.remove("expires").unwrap();
     let first = format!("{:?}", record.past);
     assert!(first.contains("StageInExpired") && first.contains("113"), "{first}");
@@ -200,7 +201,7 @@ async fn what_keeps_a_real_job_from_its_data_is_its_reason() {
     let (mut site, slurm) = Site::slurm(lab).await;
     let home = slurm.home.to_str().unwrap();
     let script = "#!/bin/sh\necho ran > ran\n";
-    let soon = (Timestamp::now() + SignedDuration::from_secs(10)).to_string();
+    let soon = (Timestamp::now() + SignedDuration::from_secs(20)).to_string();
 
     // Neither client: the shell's own programs only.
     let path = slurm.home.join("bin");
@@ -246,6 +247,33 @@ async fn what_keeps_a_real_job_from_its_data_is_its_reason() {
     }
     assert!(!slurm.home.join("ran").exists());
     assert!(site.stored("no-input/stdout").contains("the input ./input could not be fetched"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_job_that_is_cancelled_still_sends_what_it_has() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let (mut site, slurm) = Site::slurm(lab).await;
+    let script = "#!/bin/bash\necho begun\necho part > result\n: > ready\nsleep 600\n";
+    let properties = json!({
+        "currentWorkingDir": slurm.home, "OutputFileName": "out", "ErrorFileName": "err", "runlimit": 20,
+    });
+    site.add(site.plan("cancelled", script, properties, &["result"]), keys_of(&site.s3), 0).await;
+    let started = tokio::time::timeout(PATIENCE, async {
+        while !slurm.home.join("ready").exists() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    started.await.unwrap();
+    site.handle.wish(&JobKey::new("", "cancelled"), Wishes { kill: true, ..Wishes::default() });
+    let record = site.ends(1).await.remove("cancelled").unwrap();
+    let view = StatusView::of(&record);
+    assert_eq!(view.status, bridge_api::JobStatus::Killed, "{view:?}");
+    let outputs = record.outputs.unwrap();
+    assert_eq!((outputs.staged, outputs.total), (true, 4), "{outputs:?}");
+    assert_eq!(
+        (site.stored("cancelled/stdout"), site.stored("cancelled/result")),
+        ("begun\n".to_owned(), "part\n".to_owned())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
