@@ -113,8 +113,8 @@ impl Options {
             }
             return Err(Refusal(format!("job property `{name}` is not known to Slurm's API {version}; remove it")));
         };
-        if let Some((_, other, origin)) = self.chosen.get(choice.name)
-            && other != value
+        if let Some((before, other, origin)) = self.chosen.get(choice.name)
+            && (other != value || before.form != choice.form)
         {
             return Err(Refusal(format!("job properties {origin} and `{name}` mean the same; remove one of them")));
         }
@@ -323,8 +323,14 @@ impl Writer {
                 self.either("no_kill", json!(old), "kill_on_node_fail", json!(!survives));
                 Ok(())
             }
-            Form::NoRequeue => {
-                self.fields.insert("requeue".to_owned(), json!(!values::switch(value)?));
+            Form::Requeue { is_yes } => {
+                let again = values::switch(value)? == is_yes;
+                // Before the data parsers both are options without a value: `requeue: false` turns it on.
+                if new || again {
+                    self.fields.insert("requeue".to_owned(), json!(again));
+                } else {
+                    self.fields.insert("no_requeue".to_owned(), json!(true));
+                }
                 Ok(())
             }
             Form::Ignored => Ok(()),

@@ -101,7 +101,9 @@ fn slurms_own_names_become_each_versions_fields() {
         (json!({"dependency": "afterok:1"}), json!({"dependency": "afterok:1"}), json!({"dependency": "afterok:1"})),
         (json!({"array": "0-3%2"}), json!({"array": "0-3%2"}), json!({"array": "0-3%2"})),
         (json!({"reservation": "r"}), json!({"reservation": "r"}), json!({"reservation": "r"})),
-        (json!({"requeue": "false"}), json!({"requeue": false}), json!({"requeue": false})),
+        (json!({"requeue": "false"}), json!({"requeue": null, "no_requeue": true}), json!({"requeue": false})),
+        (json!({"requeue": true}), json!({"requeue": true, "no_requeue": null}), json!({"requeue": true})),
+        (json!({"no-requeue": "yes"}), json!({"requeue": null, "no_requeue": true}), json!({"requeue": false})),
         (
             json!({"kill-on-invalid-dep": "yes"}),
             json!({"kill_on_invalid_dependency": true}),

@@ -63,7 +63,10 @@ pub(super) enum Form {
     SpreadJob,
     UseMinNodes,
     NoKill,
-    NoRequeue,
+    /// Whether Slurm may run the job again by itself; a switch for it, or against it.
+    Requeue {
+        is_yes: bool,
+    },
     /// Means nothing to a job that is submitted from here.
     Ignored,
     /// Cannot be used here, and why.
@@ -263,8 +266,8 @@ static CHOICES: &[Choice] = &[
     choice("contiguous", &["contiguous"], Form::Switch(only_new("contiguous"))),
     choice("overcommit", &["overcommit"], Form::Switch(only_new("overcommit"))),
     choice("reboot", &["reboot"], Form::Switch(only_new("reboot"))),
-    choice("requeue", &["requeue"], Form::Switch(both("requeue"))),
-    choice("no-requeue", &["norequeue"], Form::NoRequeue),
+    choice("requeue", &["requeue"], Form::Requeue { is_yes: true }),
+    choice("requeue", &["norequeue"], Form::Requeue { is_yes: false }),
     choice("wait_all_nodes", &["waitallnodes"], Form::Switch(both("wait_all_nodes"))),
     choice(
         "get_user_environment",

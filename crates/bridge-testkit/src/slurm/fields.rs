@@ -49,6 +49,7 @@ pub(super) const OLD: &[&str] = &[
     "name",
     "nice",
     "no_kill",
+    "no_requeue",
     "nodes",
     "open_mode",
     "partition",

@@ -148,6 +148,25 @@ async fn real_slurm_takes_every_property_that_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_real_job_is_run_again_by_slurm_only_if_its_owner_lets_it() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    for version in [36, 37, 38] {
+        let cluster = RealCluster::new(lab.slurm().await.unwrap(), Some(version)).await;
+        for (properties, expected) in [
+            (json!({"requeue": "false"}), "Requeue=0"),
+            (json!({"no-requeue": true}), "Requeue=0"),
+            (json!({"requeue": true}), "Requeue=1"),
+        ] {
+            let job = cluster.submission("true", properties.clone());
+            let id = cluster.manager.submit(&job).await.unwrap().id;
+            let shown = cluster.slurm.exec(&["scontrol", "show", "job", id.as_str()]).await.unwrap();
+            assert!(shown.contains(expected), "{properties} in v0.0.{version}: {shown}");
+            cluster.manager.cancel(&tracked(&id, &job.token)).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_real_array_is_one_job() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let cluster = RealCluster::new(lab.slurm().await.unwrap(), None).await;
