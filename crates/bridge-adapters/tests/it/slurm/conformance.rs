@@ -22,6 +22,11 @@ async fn v0_0_36_conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn v0_0_37_conforms() {
+    conforms(37).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn v0_0_38_conforms() {
     conforms(38).await;
 }
@@ -37,8 +42,23 @@ async fn v0_0_40_conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn v0_0_41_conforms() {
+    conforms(41).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn v0_0_42_conforms() {
     conforms(42).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v0_0_43_conforms() {
+    conforms(43).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v0_0_44_conforms() {
+    conforms(44).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
