@@ -42,7 +42,8 @@ pub trait ResourceManager: fmt::Debug + Send + Sync {
     /// Looks for all jobs that carry the token; asked after a lost reply.
     async fn find(&self, token: &SubmitToken, since: Timestamp) -> Result<Found>;
 
-    /// The state of each of the jobs; a job that is left out of the answer counts as not asked.
+    /// The state of each of the jobs; a job that is left out of the answer counts as not asked. No two of the jobs have
+    /// the same id.
     async fn poll(&self, jobs: &[Tracked]) -> Result<BTreeMap<RemoteId, Sighting>>;
 
     /// Asks for the job's end. Idempotent; ending an ended or unknown job succeeds; `poll` sees the end.

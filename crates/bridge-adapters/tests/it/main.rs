@@ -8,3 +8,4 @@ mod ray;
 mod slurm;
 mod storage;
 mod tls;
+mod workers;

@@ -1,6 +1,7 @@
 //! Rounds of looks: the jobs of one target share requests.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::call::{Action, Call, TargetId};
@@ -58,23 +59,32 @@ impl Engine {
             target.next_round = now.mono + ROUND_GAP;
         }
         let mut jobs = Vec::new();
+        let (mut asked, mut later) = (BTreeSet::new(), Vec::new());
         while jobs.len() < target.limits.poll_batch
             && let Some(slot) = target.round.pop_front()
         {
-            if target.watched.remove(&slot).is_none() {
-                continue;
-            }
+            let Some(due) = target.watched.remove(&slot) else { continue };
             let Some(entry) = self.entries.get(&slot) else { continue };
             if entry.in_flight.is_some() || entry.unsaved {
                 continue;
             }
             match entry.machine.effect(&entry.rules, now) {
-                Effect::Poll { job, .. } => jobs.push((slot, job)),
+                // An answer tells jobs apart by their ids alone. A remote system that has lost a job gives its id to
+                // another one, which may be ours as well: each gets an answer of its own.
+                Effect::Poll { job, .. } if asked.contains(&job.id) => later.push((slot, due)),
+                Effect::Poll { job, .. } => {
+                    asked.insert(job.id.clone());
+                    jobs.push((slot, job));
+                }
                 // Something more urgent has become due while it waited for the round.
                 _ => {
                     self.ready.insert(slot);
                 }
             }
+        }
+        for (slot, due) in later {
+            target.watched.insert(slot, due);
+            target.round.push_front(slot);
         }
         if jobs.is_empty() {
             if !target.watched.is_empty() || !target.round.is_empty() {

@@ -198,6 +198,8 @@ impl Machine {
         match (&self.record.state, result) {
             (JobState::Prepared { .. } | JobState::Active { .. }, Err(error)) => {
                 self.memory.never_released = false;
+                // The remote system may have crashed, and may have given the id to another job since.
+                self.memory.chain_broken = true;
                 self.manager_error(&error, rules, now);
             }
             (JobState::Prepared { .. }, Ok(HoldAnswer::Gone)) => {

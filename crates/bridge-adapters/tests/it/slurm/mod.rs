@@ -4,6 +4,7 @@ mod behaviour;
 mod chaos;
 mod conformance;
 mod lab;
+mod lives;
 mod shapes;
 
 use std::collections::BTreeMap;

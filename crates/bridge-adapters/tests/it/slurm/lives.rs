@@ -1,0 +1,80 @@
+//! Whole lives through the driver, where it and the adapter must agree on whose job is whose.
+
+use bridge_core::manager::{Guarantee, Verdict};
+use bridge_core::plan::{JobPlan, ManagerKind, ScriptSource};
+use bridge_core::record::{Ending, JobState};
+use bridge_core::state::{Rules, Tuning};
+
+use super::*;
+use crate::workers::{self, Survivors, Worker};
+
+fn rules() -> Rules {
+    Rules {
+        guarantee: Guarantee::TwoPhase,
+        can_hold: true,
+        stages_in: false,
+        stages_out: false,
+        backoff_limit: 0,
+        deadline: None,
+        poll_interval: Duration::from_millis(100),
+        tuning: Tuning { missing_grace: Duration::from_secs(3), ..Tuning::default() },
+    }
+}
+
+async fn wait<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(seen) = seen() {
+            return seen;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+impl Cluster {
+    fn plan(&self, number: usize, script: &str) -> Arc<JobPlan> {
+        let folder = json!(self.folder.display().to_string());
+        let script = ScriptSource::Inline(format!("#!/bin/sh\n{script}\n"));
+        let properties = BTreeMap::from([("currentWorkingDir".to_owned(), folder)]);
+        workers::plan(number, (ManagerKind::Slurm, &self.emulator.url()), script, properties)
+    }
+
+    fn worker(&self, number: usize, survivors: &Arc<Survivors>) -> Worker {
+        let manager = adapter(&self.emulator.url(), &self.folder, credentials("alice", "alice-token"));
+        Worker::start(number, Arc::new(manager), survivors)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_jobs_of_ours_under_one_id_are_told_apart() {
+    for version in [38, 42] {
+        let cluster = Cluster::of_version(version).await;
+        let survivors = Arc::new(Survivors::default());
+        let worker = cluster.worker(0, &survivors);
+        let lost = cluster.plan(1, "while :; do sleep 0.1; done");
+        let other = cluster.plan(2, "sleep 5");
+        let id = |plan: &JobPlan| match survivors.record(&plan.key)?.state {
+            JobState::Active { id, .. } => Some(id),
+            _ => None,
+        };
+        worker.add(&lost, &rules());
+        let lost_id = wait("the first job's release", || id(&lost)).await;
+        cluster.emulator.lose_jobs_younger_than(Duration::from_mins(1));
+        worker.add(&other, &rules());
+        let other_id = wait("the second job's release", || id(&other)).await;
+        assert_eq!(other_id, lost_id, "v0.0.{version}: the id was given away");
+        worker.kill().await;
+
+        // The next worker asks about them in this order, with one request.
+        let worker = cluster.worker(1, &survivors);
+        worker.add(&other, &rules());
+        worker.add(&lost, &rules());
+        let ending = wait("the end of the first", || survivors.ending(&lost.key)).await;
+        assert_eq!(ending, Ending::Lost { id: lost_id }, "v0.0.{version}");
+        let ending = wait("the end of the second", || survivors.ending(&other.key)).await;
+        let Ending::Ran { outcome, .. } = &ending else { panic!("v0.0.{version}: {ending:?}") };
+        assert_eq!(outcome.verdict, Verdict::Succeeded, "v0.0.{version}");
+        worker.kill().await;
+    }
+}
