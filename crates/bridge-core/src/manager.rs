@@ -272,7 +272,8 @@ pub trait Hold: Send + Sync {
 pub enum HoldAnswer {
     /// It is so now.
     Done,
-    /// The job runs or has ended.
+    /// The job runs or has ended; or it is held and not to be released, because it has run already or someone else
+    /// holds it. A look tells which.
     TooLate,
     /// The manager knows no such job of ours.
     Gone,

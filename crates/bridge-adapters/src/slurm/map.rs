@@ -90,6 +90,13 @@ const ENDS: [(&str, Verdict); 14] = [
     ("STEPS_COMPLETED", Verdict::Succeeded),
 ];
 
+/// Whether somebody asked for its hold; Slurm itself holds a job that it could not start.
+#[must_use]
+pub(super) fn is_held_on_request(job: &JobInfo) -> bool {
+    let is_pending = job.job_state.0.iter().all(|word| word.trim().eq_ignore_ascii_case("PENDING"));
+    is_pending && job.state_reason.get().is_some_and(|reason| reason.starts_with("JobHeld"))
+}
+
 fn is_hold(reason: &str) -> bool {
     reason.starts_with("JobHeld") || reason.to_ascii_lowercase().contains("requeued held")
 }

@@ -37,6 +37,7 @@ struct Seen {
     is_group: bool,
     submitted: Option<i64>,
     tasks: EndedTasks,
+    doubted: bool,
     at: Instant,
     asked: Instant,
 }
@@ -52,8 +53,10 @@ impl Memory {
     /// What was seen, if the state is still the same and its details are not out of date.
     pub(super) fn unchanged(&self, id: i64, token: &SubmitToken, state: &str) -> Option<Sighting> {
         let mut jobs = self.lock();
-        let seen =
-            jobs.seen.get_mut(&id).filter(|seen| seen.token == *token && !seen.is_group && seen.state == state)?;
+        let seen = jobs
+            .seen
+            .get_mut(&id)
+            .filter(|seen| seen.token == *token && !seen.is_group && !seen.doubted && seen.state == state)?;
         let is_waiting = matches!(seen.sighting, Sighting::Alive(Phase::Queued { .. } | Phase::Held, _));
         if is_waiting && seen.at.elapsed() > REASON_LASTS {
             return None;
@@ -73,13 +76,29 @@ impl Memory {
         self.lock().seen.get(&id).filter(|seen| seen.token == *token).and_then(|seen| seen.submitted)
     }
 
+    /// Whether the job was seen beyond its hold, or whether that is still to be found out.
+    pub(super) fn was_let_go_or_doubted(&self, id: i64, token: &SubmitToken) -> bool {
+        let jobs = self.lock();
+        let seen = jobs.seen.get(&id).filter(|seen| seen.token == *token);
+        seen.is_some_and(|seen| seen.doubted || !matches!(seen.sighting, Sighting::Alive(Phase::Held, _)))
+    }
+
+    /// What was found out about a job that is still held.
+    pub(super) fn note_of_held(&self, id: i64, token: &SubmitToken) -> Option<String> {
+        let jobs = self.lock();
+        match &jobs.seen.get(&id).filter(|seen| seen.token == *token)?.sighting {
+            Sighting::Alive(Phase::Held, facts) => facts.note.clone(),
+            _ => None,
+        }
+    }
+
     /// Keeps what was seen.
     pub(super) fn keep(&self, id: i64, token: &SubmitToken, look: Look) {
-        let Look { state, sighting, is_group, submitted, tasks } = look;
+        let Look { state, sighting, is_group, submitted, tasks, doubted } = look;
         let now = Instant::now();
         let mut jobs = self.lock();
         let token = token.clone();
-        jobs.seen.insert(id, Seen { token, state, sighting, is_group, submitted, tasks, at: now, asked: now });
+        jobs.seen.insert(id, Seen { token, state, sighting, is_group, submitted, tasks, doubted, at: now, asked: now });
         if jobs.seen.len() > jobs.sweep_at.max(SWEEP_ABOVE) {
             jobs.seen.retain(|_, seen| seen.asked.elapsed() < FORGOTTEN_AFTER);
             // The next sweep comes when as many have been added again, so that its cost stays small per job.
@@ -105,4 +124,6 @@ pub(super) struct Look {
     pub is_group: bool,
     pub submitted: Option<i64>,
     pub tasks: EndedTasks,
+    /// It is held, and whether it has run is to be found out.
+    pub doubted: bool,
 }

@@ -9,6 +9,7 @@ mod client;
 mod config;
 mod describe;
 mod flexible;
+mod forgotten;
 mod jobs_stream;
 mod load;
 mod logs;
@@ -225,8 +226,14 @@ impl Hold for Slurm {
             return Ok(HoldAnswer::Gone);
         }
         // Fresh from its submission the id needs no second look; that keeps a submission at two requests.
-        if job.verify && self.own_records(OPERATION, job).await?.is_empty() {
-            return Ok(HoldAnswer::Gone);
+        if job.verify {
+            let records = self.own_records(OPERATION, job).await?;
+            if records.is_empty() {
+                return Ok(HoldAnswer::Gone);
+            }
+            if let Some(answer) = self.not_to_release(OPERATION, job, &records).await? {
+                return Ok(answer);
+            }
         }
         self.set_hold(OPERATION, job, false).await
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bridge_core::ids::RemoteId;
-use bridge_core::manager::{ManagerError, Result, Sighting, Tracked};
+use bridge_core::manager::{ManagerError, Phase, Result, Sighting, Tracked};
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::Instant;
 
@@ -75,6 +75,7 @@ impl Slurm {
         let Some(mut records) = self.records(&wanted, jobs.len()).await? else { return Ok(seen) };
 
         let mut missing = Vec::new();
+        let mut lookups = MOST_LOOKUPS;
         for Wanted { id, job } in wanted {
             let own: Vec<JobInfo> = records
                 .remove(&id)
@@ -82,7 +83,7 @@ impl Slurm {
                 .into_iter()
                 .filter(|record| carries(record, &job.token))
                 .collect();
-            match self.look(id, job, own).await {
+            match self.look(id, job, own, &mut lookups).await {
                 Some(sighting) => {
                     seen.insert(job.id.clone(), sighting);
                 }
@@ -90,7 +91,7 @@ impl Slurm {
                 None => missing.push(Wanted { id, job }),
             }
         }
-        self.ask_accounting(missing, &mut seen).await?;
+        self.ask_accounting(missing, lookups, &mut seen).await?;
         Ok(seen)
     }
 
@@ -157,7 +158,7 @@ impl Slurm {
     }
 
     /// What the records of one job say; remembers it.
-    async fn look(&self, id: i64, job: &Tracked, mut own: Vec<JobInfo>) -> Option<Sighting> {
+    async fn look(&self, id: i64, job: &Tracked, mut own: Vec<JobInfo>, lookups: &mut usize) -> Option<Sighting> {
         let first = own.first()?;
         let is_group = own.len() > 1 || first.array_job_id.positive().is_some();
         let state = state_key(&first.job_state.0);
@@ -179,19 +180,35 @@ impl Slurm {
                 found = sighting(&own, &mut tasks)?;
             }
         }
+        let mut doubted = matches!(found, Sighting::Alive(Phase::Held, _))
+            && (job.verify || self.memory.was_let_go_or_doubted(id, &job.token));
+        if doubted && *lookups > 0 {
+            *lookups -= 1;
+            match self.recalled(OPERATION, job, &own, found.clone()).await {
+                Ok(recalled) => (found, doubted) = (recalled, false),
+                Err(error) => tracing::warn!(%error, "whether a held job has started is looked up later"),
+            }
+        } else if let Sighting::Alive(Phase::Held, facts) = &mut found {
+            facts.note = facts.note.take().or_else(|| self.memory.note_of_held(id, &job.token));
+        }
         if matches!(found, Sighting::Ended(..)) {
             self.memory.forget(id);
         } else {
-            let look = Look { state, sighting: found.clone(), is_group, submitted, tasks };
+            let look = Look { state, sighting: found.clone(), is_group, submitted, tasks, doubted };
             self.memory.keep(id, &job.token, look);
         }
         Some(found)
     }
 
     /// Jobs that slurmctld does not know: ended and purged, or gone.
-    async fn ask_accounting(&self, missing: Vec<Wanted<'_>>, seen: &mut BTreeMap<RemoteId, Sighting>) -> Result<()> {
+    async fn ask_accounting(
+        &self,
+        missing: Vec<Wanted<'_>>,
+        lookups: usize,
+        seen: &mut BTreeMap<RemoteId, Sighting>,
+    ) -> Result<()> {
         let mut trouble: Option<ManagerError> = None;
-        for Wanted { id, job } in missing.into_iter().take(MOST_LOOKUPS) {
+        for Wanted { id, job } in missing.into_iter().take(lookups) {
             match self.accounted_sighting(id, job).await {
                 Ok(sighting) => {
                     self.memory.forget(id);
@@ -215,20 +232,28 @@ impl Slurm {
         let accounted = self.api.accounted(OPERATION, id).await.map_err(|error| error.into_error(OPERATION))?;
         let Some(records) = accounted else { return Ok(Sighting::Gone) };
         let records: Vec<JobInfo> = records.into_iter().filter(|record| record.root() == Some(id)).collect();
-        let mut own: Vec<JobInfo> = records.iter().filter(|record| carries(record, &job.token)).cloned().collect();
-        if own.is_empty() {
-            own = self.unmarked(id, job, records).await;
-        }
-        let mut tasks = self.memory.tasks(id, &job.token);
-        Ok(match sighting(&own, &mut tasks) {
-            Some(Sighting::Ended(mut outcome, facts)) => {
+        let own = self.own_accounts(id, job, records).await;
+        // Accounting may lag behind; what slurmctld itself has forgotten does not run.
+        Ok(self.accounted_end(&own, job).unwrap_or(Sighting::Gone))
+    }
+
+    /// The end of a job by its accounts, if they have it.
+    pub(super) fn accounted_end(&self, own: &[JobInfo], job: &Tracked) -> Option<Sighting> {
+        let mut tasks = self.memory.tasks(number(&job.id)?, &job.token);
+        match sighting(own, &mut tasks)? {
+            Sighting::Ended(mut outcome, facts) => {
                 let message = std::mem::take(&mut outcome.message);
                 format!("{message} (from accounting)").trim_start().clone_into(&mut outcome.message);
-                Sighting::Ended(outcome, facts)
+                Some(Sighting::Ended(outcome, facts))
             }
-            // Accounting may lag behind; what slurmctld itself has forgotten does not run.
-            _ => Sighting::Gone,
-        })
+            _ => None,
+        }
+    }
+
+    /// Those of an id's accounts that are of this job.
+    pub(super) async fn own_accounts(&self, id: i64, job: &Tracked, records: Vec<JobInfo>) -> Vec<JobInfo> {
+        let own: Vec<JobInfo> = records.iter().filter(|record| carries(record, &job.token)).cloned().collect();
+        if own.is_empty() { self.unmarked(id, job, records).await } else { own }
     }
 
     /// Records without a mark: many sites do not store comments. They are ours only if nothing speaks against it.
@@ -247,6 +272,6 @@ impl Slurm {
     }
 }
 
-fn submitted_together(record: &JobInfo, submitted: Option<i64>) -> bool {
+pub(super) fn submitted_together(record: &JobInfo, submitted: Option<i64>) -> bool {
     submitted.is_none_or(|submitted| record.submit_time.0 == Some(submitted))
 }

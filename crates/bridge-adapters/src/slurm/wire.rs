@@ -164,6 +164,7 @@ pub(super) struct JobInfo {
     pub(super) nodes: Text,
     pub(super) batch_host: Text,
     pub(super) submit_time: Number,
+    pub(super) eligible_time: Number,
     pub(super) start_time: Number,
     pub(super) end_time: Number,
     pub(super) restart_cnt: Number,
@@ -302,6 +303,7 @@ struct AccountedState {
 #[serde(default)]
 struct AccountedTime {
     submission: Number,
+    eligible: Number,
     start: Number,
     end: Number,
 }
@@ -323,6 +325,7 @@ impl From<AccountedJob> for JobInfo {
             partition: job.partition,
             nodes: job.nodes,
             submit_time: job.time.submission,
+            eligible_time: job.time.eligible,
             start_time: job.time.start,
             end_time: job.time.end,
             stdout_expanded: job.stdout_expanded,

@@ -211,10 +211,13 @@ impl Machine {
                     self.gone(id, rules, now);
                 }
             }
-            (JobState::Prepared { .. } | JobState::Active { .. }, Ok(HoldAnswer::Done | HoldAnswer::TooLate)) => {
+            (
+                JobState::Prepared { .. } | JobState::Active { .. },
+                Ok(answer @ (HoldAnswer::Done | HoldAnswer::TooLate)),
+            ) => {
                 self.went_well();
                 self.memory.never_released = false;
-                self.memory.chain_broken = false;
+                self.memory.chain_broken = answer == HoldAnswer::TooLate;
                 self.memory.next_poll = Some(now.mono + first_look_after(rules));
                 self.record.state =
                     JobState::Active { id: id.clone(), phase: Phase::Queued { reason: None }, missing: None };

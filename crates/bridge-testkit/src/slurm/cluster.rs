@@ -198,6 +198,28 @@ impl Cluster {
         }
     }
 
+    /// Accounting keeps what was; slurmctld goes back to the job as it was submitted.
+    pub(super) fn forget_release(&self, id: u32) -> bool {
+        let mut state = self.lock();
+        let Some(job) = state.jobs.get_mut(&id) else { return false };
+        let past = job.clone();
+        signal(job, Signal::KILL);
+        *job = Job {
+            held: true,
+            state: State::Pending("None"),
+            process: None,
+            ending: None,
+            ending_since: None,
+            started: None,
+            started_at: None,
+            ended: None,
+            ended_at: None,
+            ..past.clone()
+        };
+        account(&mut state, &[past]);
+        true
+    }
+
     /// Ended jobs beyond the minimum age go into the accounts, or nowhere.
     pub(super) fn purge_old(&self) {
         let age = self.options.min_job_age;

@@ -180,6 +180,12 @@ impl Emulator {
         self.cluster.lose_younger_than(age);
     }
 
+    /// Forgets that a job was released, and all that followed, as a slurmctld that is killed does; its accounts do not.
+    #[allow(clippy::must_use_candidate, reason = "most callers know that the job is there")]
+    pub fn forget_release(&self, id: u32) -> bool {
+        self.cluster.forget_release(id)
+    }
+
     /// Forgets an ended job, and its account if there are accounts. Whether there was one.
     #[allow(clippy::must_use_candidate, reason = "most callers know that the job is there")]
     pub fn purge(&self, id: u32, account_too: bool) -> bool {

@@ -3,6 +3,7 @@
 mod behaviour;
 mod chaos;
 mod conformance;
+mod forgotten;
 mod lab;
 mod lives;
 mod shapes;
