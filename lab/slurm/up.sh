@@ -53,7 +53,8 @@ slurm_part() {
   part_up "$cell" "$name" "$@"
 }
 
-slurm_idle() { [[ $(in_cell "$1" sinfo --noheader --partition debug --format %T) =~ ^(idle|mixed|allocated)$ ]]; }
+# A question to a slurmctld that has just died would take ten seconds.
+slurm_idle() { [[ $(in_cell "$1" timeout 3 sinfo --noheader --partition debug --format %T) =~ ^(idle|mixed|allocated)$ ]]; }
 
 slurm_ping() {
   curl -sf --max-time 5 -H "X-SLURM-USER-NAME: alice" -H "X-SLURM-USER-TOKEN: $(<"$LAB/$1/run/token")" \
@@ -130,12 +131,14 @@ SlurmdSpoolDir=$dir/spool/slurmd
 SlurmctldPidFile=/run/slurm/slurmctld.pid
 SlurmdPidFile=/run/slurm/slurmd.pid
 SlurmctldDebug=info
+SlurmctldLogFile=$dir/log/slurmctld.dated.log
+LogTimeFormat=iso8601_ms
 SlurmdDebug=info
 MailProg=/bin/true
 KillWait=2
 MaxJobCount=100000
 MinJobAge=$MIN_JOB_AGE
-NodeName=node1 CPUs=16 RealMemory=16000 State=UNKNOWN
+NodeName=node1 CPUs=64 RealMemory=16000 State=UNKNOWN
 PartitionName=debug Nodes=node1 Default=YES MaxTime=INFINITE DefaultTime=00:10:00 State=UP
 PartitionName=long Nodes=node1 Default=NO MaxTime=INFINITE DefaultTime=01:00:00 State=UP
 END
