@@ -5,8 +5,9 @@ use bridge_testkit::ray::{Options, RayServer};
 use bridge_testkit::s3::S3Server;
 use bridge_testkit::slurm::{Emulator, EmulatorOptions};
 use rustix::process::Signal;
+use secrecy::ExposeSecret;
 
-use crate::support::{Bench, until};
+use crate::support::{Bench, Done, until};
 
 const SECRET: &str = "---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: login\nstringData:\n  username: alice\n  token: alice-token\n";
 
@@ -135,4 +136,25 @@ async fn output_of_a_slurm_job_is_shown_from_a_shared_folder_or_its_place_is_tol
     let done = bench.bridge(&["run", "--again", "--shared-folder", shared, "sample.yaml"]).ends(0);
     assert_eq!(done.out, "from slurm\n");
     assert_eq!(bench.bridge(&["logs", "sample"]).ends(0).out, "from slurm\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_slurm_example_runs_on_a_real_cluster() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let slurm = lab.slurm().await.unwrap();
+    let token = slurm.token(600).await.unwrap();
+    let example = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/slurm.yaml"));
+    let bench = Bench::new();
+    bench.file("slurm.yaml", &example.replace("http://127.0.0.1:6820", slurm.url.as_str()));
+    let mut run = bench.command(&["run", "slurm.yaml"]);
+    run.env("BRIDGE_SECRET_SLURM_ALICE_USERNAME", &slurm.user);
+    run.env("BRIDGE_SECRET_SLURM_ALICE_TOKEN", token.expose_secret());
+    let done = Done::of(&run.output().unwrap()).ends(0);
+    assert!(done.err.contains("slurm-hello: DONE: completed (COMPLETED, exit code 0)"), "{done:?}");
+
+    let list: serde_json::Value = serde_json::from_str(&bench.bridge(&["list", "-o", "json"]).ends(0).out).unwrap();
+    let path = format!("/tmp/slurm-hello-{}.out", list["jobs"][0]["jobId"].as_str().unwrap());
+    assert!(done.err.contains(&format!("the output is in {path}")), "{done:?}");
+    let steps = "step 1 of 3 on node1\nstep 2 of 3 on node1\nstep 3 of 3 on node1\n";
+    assert_eq!(slurm.exec(&["cat", &path]).await.unwrap(), steps);
 }
