@@ -107,15 +107,15 @@ fn start(cluster: &Arc<Cluster>, job: &Job) {
                     signal(own, Signal::TERM);
                 }
             }
-            let (cluster, id) = (Arc::clone(cluster), job.id);
+            let (cluster, id, process) = (Arc::clone(cluster), job.id, child.id());
             tokio::spawn(async move {
                 let status = child.wait().await.map_or(1 << 8, ExitStatusExt::into_raw);
-                ended(&cluster, id, status);
+                ended(&cluster, id, process, status);
             });
         }
         Err(error) => {
             tracing::warn!(job = job.id, %error, "the job could not be started");
-            ended(cluster, job.id, 1 << 8);
+            ended(cluster, job.id, None, 1 << 8);
         }
     }
 }
@@ -158,9 +158,11 @@ fn spawn(cluster: &Cluster, job: &Job) -> std::io::Result<Child> {
     command.spawn()
 }
 
-fn ended(cluster: &Cluster, id: u32, status: i32) {
+fn ended(cluster: &Cluster, id: u32, process: Option<u32>, status: i32) {
     let mut state = cluster.lock();
-    if let Some(job) = state.jobs.get_mut(&id).filter(|job| job.state == State::Running) {
+    // The id may have been given to another job since.
+    let is_it = |job: &&mut Job| job.state == State::Running && job.process == process;
+    if let Some(job) = state.jobs.get_mut(&id).filter(is_it) {
         match job.ending {
             Some("PENDING") => {
                 job.state = State::Pending("BeginTime");
