@@ -142,6 +142,9 @@ terms! {
     STATE_TOO_NEW = "StateTooNew",
         "A newer version wrote this job's record; this version touches nothing.",
         "Upgrade the operator again.";
+    STATE_UNREADABLE = "StateUnreadable",
+        "The job's record, key `bridge.state` of its ConfigMap, is damaged; nothing is done, because the job may have been submitted.",
+        "Restore the key, or delete the ConfigMap together with its finalizer: the job is then looked for before anything is submitted.";
     WORKER_STARTING = "WorkerStarting",
         "The controller pod is being made or starts.",
         "If it stays so, `kubectl describe` the pod: image, quota or scheduling keep it from starting.";

@@ -26,5 +26,5 @@ pub use job::{
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub use properties::{JobProperties, PropertiesError};
 pub use reference::reference_markdown;
-pub use status::{BridgeJobStatus, Handover, JobStatus, Output};
+pub use status::{BridgeJobStatus, Handover, JobStatus, Output, PodWords};
 pub use validate::FieldError;

@@ -109,6 +109,11 @@ pub struct BridgeJobStatus {
     #[schemars(schema_with = "schema::of::<Handover>")]
     pub handover: Option<Handover>,
 
+    /// What a controller pod of one's own wrote last as its status, in both spellings of the key.
+    #[serde(rename = "podWords", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::of::<PodWords>")]
+    pub pod_words: Option<PodWords>,
+
     /// Sequence number of the worker's record that this status mirrors; only a larger one changes it.
     #[serde(rename = "recordSeq", default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::long::<0>")]
@@ -156,6 +161,24 @@ pub struct Handover {
     #[serde(rename = "configMapUID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::text::<64>")]
     pub config_map_uid: Option<String>,
+}
+
+/// Two spellings of one key: the one that changed later counts.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub struct PodWords {
+    /// Value of `status.jobStatus`.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::text::<256>")]
+    pub prefixed: String,
+
+    /// Value of `jobStatus`.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::text::<256>")]
+    pub plain: String,
+
+    /// Whether `jobStatus` changed later.
+    #[serde(rename = "plainCounts", default)]
+    pub plain_counts: bool,
 }
 
 /// An uploaded object.

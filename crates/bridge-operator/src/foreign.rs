@@ -1,6 +1,6 @@
 //! What controller pods of other people write into their `ConfigMap`: words, times, keys in two spellings.
 
-use bridge_api::JobStatus;
+use bridge_api::{JobStatus, PodWords};
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -53,54 +53,60 @@ pub struct Told {
     pub started: Option<Timestamp>,
     /// When it ended.
     pub ended: Option<Timestamp>,
+    /// Both spellings of the status word, for the next time.
+    pub words: Option<PodWords>,
 }
 
-/// What was mirrored last, to tell which of two spellings changed later.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Mirrored<'a> {
-    /// The status.
-    pub status: Option<JobStatus>,
-    /// The message.
-    pub message: Option<&'a str>,
-}
-
-/// Reads a foreign pod's `ConfigMap`.
+/// Reads a foreign pod's `ConfigMap`; `before` is what was read of it the last time.
 #[must_use]
-pub fn told(data: &Data, before: Mirrored<'_>) -> Told {
-    let word = both(data, keys::STATUS, |word| before.status == Some(status_of(word)));
-    let message = both(data, keys::MESSAGE, |message| before.message == Some(message));
+pub fn told(data: &Data, before: Option<&PodWords>) -> Told {
+    let words = words(data, before);
+    let plain_counts = words.as_ref().is_some_and(|words| words.plain_counts);
+    let word = words.as_ref().map(|words| if plain_counts { &words.plain } else { &words.prefixed });
     let time = |key: &str| {
         keys::get(data, &format!("{}{key}", keys::PREFIX))
             .and_then(time)
             .or_else(|| keys::get(data, key).and_then(time))
     };
     Told {
-        id: both(data, keys::ID, |_| false).map(str::to_owned),
-        word: word.map(str::to_owned),
-        message: message.map(str::to_owned),
+        id: spelled(data, keys::ID, false).map(str::to_owned),
+        word: word.filter(|word| !word.is_empty()).cloned(),
+        // What goes with the status is most likely written in the same spelling.
+        message: spelled(data, keys::MESSAGE, plain_counts).map(str::to_owned),
         submitted: time(keys::SUBMIT_TIME),
         started: time(keys::START_TIME),
         ended: time(keys::END_TIME),
+        words,
     }
 }
 
-fn status_of(word: &str) -> JobStatus {
-    match meaning(word) {
-        Meaning::Alive(status) => status,
-        // Before the end of the pod these were mirrored as RUNNING, like every word nobody knows.
-        Meaning::Over(_) | Meaning::Ended(_) | Meaning::Unknown => JobStatus::Running,
-    }
+/// Both spellings of the status, and which of them changed later. An empty one is not set and clears nothing.
+fn words(data: &Data, before: Option<&PodWords>) -> Option<PodWords> {
+    let none = PodWords::default();
+    let before = before.unwrap_or(&none);
+    let now = |key: &str, then: &String| keys::get(data, key).map_or_else(|| then.clone(), word);
+    let prefixed = now(&format!("{}{}", keys::PREFIX, keys::STATUS), &before.prefixed);
+    let plain = now(keys::STATUS, &before.plain);
+    let is_last = |word: &str| matches!(meaning(word), Meaning::Over(_) | Meaning::Ended(_));
+    let plain_counts = match (prefixed != before.prefixed, plain != before.plain) {
+        (true, false) => false,
+        (false, true) => true,
+        (false, false) => before.plain_counts,
+        // Both at once: a last word is the later one.
+        (true, true) => is_last(&plain) && !is_last(&prefixed),
+    };
+    (!prefixed.is_empty() || !plain.is_empty()).then_some(PodWords { prefixed, plain, plain_counts })
 }
 
-/// The later of two spellings: the one that is not what was mirrored.
-fn both<'a>(data: &'a Data, key: &str, mirrored: impl Fn(&str) -> bool) -> Option<&'a str> {
+/// A word as it is kept; nobody knows what a pod writes.
+fn word(text: &str) -> String {
+    text.chars().take(256).collect()
+}
+
+fn spelled<'a>(data: &'a Data, key: &str, plain_first: bool) -> Option<&'a str> {
     let with = keys::get(data, &format!("{}{key}", keys::PREFIX));
     let without = keys::get(data, key);
-    match (with, without) {
-        (Some(with), Some(without)) if mirrored(with) && !mirrored(without) => Some(without),
-        (Some(with), _) => Some(with),
-        (None, without) => without,
-    }
+    if plain_first { without.or(with) } else { with.or(without) }
 }
 
 /// Reads a time in any of the forms that pods were seen to write. What cannot be read is left out.
@@ -212,13 +218,25 @@ mod tests {
 
     #[test]
     fn both_spellings_count_and_the_later_change_wins() {
-        let before = Mirrored { status: Some(JobStatus::Submitted), message: None };
-        let both = data(&[("status.jobStatus", "SUBMITTED"), ("jobStatus", "RUNNING"), ("id", "7")]);
-        assert_eq!(told(&both, before).word.as_deref(), Some("RUNNING"));
-        let both = data(&[("status.jobStatus", "RUNNING"), ("jobStatus", "SUBMITTED")]);
-        assert_eq!(told(&both, before).word.as_deref(), Some("RUNNING"));
+        let mut words = None;
+        for (prefixed, plain, counts) in [
+            ("SUBMITTED", "", "SUBMITTED"),
+            ("SUBMITTED", "RUNNING", "RUNNING"),
+            // Nothing changed: looking again changes nothing either.
+            ("SUBMITTED", "RUNNING", "RUNNING"),
+            ("COMPLETING", "RUNNING", "COMPLETING"),
+            ("", "RUNNING", "COMPLETING"),
+            ("FAILED", "RUNNING", "FAILED"),
+            ("FAILED", "RUNNING", "FAILED"),
+        ] {
+            let read = told(&data(&[("status.jobStatus", prefixed), ("jobStatus", plain)]), words.as_ref());
+            assert_eq!(read.word.as_deref(), Some(counts), "{prefixed} {plain}");
+            words = read.words;
+        }
+        let both = data(&[("status.jobStatus", "RUNNING"), ("jobStatus", "COMPLETED")]);
+        assert_eq!(told(&both, None).word.as_deref(), Some("COMPLETED"), "a last word is the later one");
         let bare = data(&[("jobStatus", "PENDING"), ("status.jobStatus", ""), ("endTime", "1.65037756e+09")]);
-        let read = told(&bare, Mirrored::default());
+        let read = told(&bare, None);
         assert_eq!((read.word.as_deref(), read.id), (Some("PENDING"), None));
         assert!(read.ended.is_some());
     }

@@ -248,7 +248,7 @@ fn disruption_budget(options: &InstallOptions) -> Value {
     })
 }
 
-/// The operator speaks to the API server and to nobody else.
+/// The operator speaks to the API server and to nobody else; where that is, only its port tells.
 fn network_policy(options: &InstallOptions) -> Value {
     let tcp = |port: u16| json!({ "protocol": "TCP", "port": port });
     json!({
@@ -258,7 +258,8 @@ fn network_policy(options: &InstallOptions) -> Value {
             "podSelector": { "matchLabels": { "app.kubernetes.io/name": NAME } },
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{ "ports": [tcp(PORT)] }],
-            "egress": [{ "ports": [tcp(443), tcp(6443), tcp(53), { "protocol": "UDP", "port": 53 }] }],
+            // Where API servers listen, in the usual distributions.
+            "egress": [{ "ports": [tcp(443), tcp(6443), tcp(8443), tcp(16443), tcp(53), { "protocol": "UDP", "port": 53 }] }],
         },
     })
 }
@@ -299,6 +300,11 @@ fn admission(options: &InstallOptions) -> [Value; 2] {
             "validations": [
                 { "expression": may_read("secret"), "messageExpression": may_not_read("resourcesecret", "secret"), "reason": "Forbidden" },
                 { "expression": may_read("s3secret"), "messageExpression": may_not_read("s3storage.s3secret", "s3secret"), "reason": "Forbidden" },
+                {
+                    "expression": "request.operation != 'CREATE' || variables.mayMakePods || !has(object.spec.podTemplate) || !has(object.spec.podTemplate.imagePullSecrets) || object.spec.podTemplate.imagePullSecrets.all(secret, authorizer.group('').resource('secrets').namespace(request.namespace).name(secret.name).check('get').allowed())",
+                    "message": "podTemplate.imagePullSecrets names a Secret which you may not use: ask for the right to get it, or to create pods in this namespace",
+                    "reason": "Forbidden",
+                },
                 {
                     "expression": format!(
                         "request.operation != 'CREATE' || variables.image == '' || variables.mayMakePods || {}",

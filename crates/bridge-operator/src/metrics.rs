@@ -147,6 +147,11 @@ impl Metrics {
         jobs.insert(key, JobNumbers { status, manager, counted: now });
     }
 
+    /// A job is gone.
+    pub fn forget(&self, key: &Key) {
+        self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
     /// The numbers as text; jobs that are no longer `there` are forgotten.
     #[must_use]
     pub fn text(&self, there: impl Fn(&Key) -> bool) -> String {

@@ -50,12 +50,13 @@ pub async fn run(
     let (ready, readiness) = watch::channel(Some("starting".to_owned()));
     let listen = settings.listen;
     let served = tokio::spawn(health::serve(listen, pages, readiness, stopped(stop.clone())));
-    let work = act(client, settings, clock, metrics, stores, ready, stop);
+    let mut work = std::pin::pin!(act(client, settings, clock, metrics, stores, ready, stop));
     tokio::select! {
-        result = work => result,
+        result = &mut work => result,
         served = served => match served {
             Ok(Err(error)) => Err(OperatorError::Listen(listen, error)),
-            _ => Ok(()),
+            // Its end was asked for. The passes that are under way come to theirs, and the Lease is given back.
+            _ => work.await,
         },
     }
 }

@@ -107,8 +107,11 @@ impl Sweeper {
         let name = names::config_map(job);
         let Some(map) = maps.get_opt(&name).await?.filter(|map| map.uid() == meta.uid()) else { return Ok(()) };
         let (uid, data) = (map.uid().unwrap_or_default(), map.data.clone().unwrap_or_default());
-        let over = keys::get(&data, keys::STATE)
-            .is_none_or(|state| JobRecord::decode(state).is_ok_and(|record| record.ending().is_some()));
+        let foreign = map.labels().get(api::LABEL_WORKER).is_some_and(|kind| kind == "foreign");
+        // A foreign pod keeps no record: its job is over when it is.
+        let over = !foreign
+            && keys::get(&data, keys::STATE)
+                .is_none_or(|state| JobRecord::decode(state).is_ok_and(|record| record.ending().is_some()));
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let pod = pods.get_opt(&names::pod(job)).await?.map(|pod| SeenPod::of(&pod));
         let works =
@@ -116,13 +119,17 @@ impl Sweeper {
         if works && !over {
             if !keys::is_true(&data, keys::KILL) {
                 tracing::info!(namespace, job, "its BridgeJob is gone: the remote job is cancelled");
-                let keys = json!({ keys::KILL: "true", keys::DELETE: "true" });
-                let patch = json!({ "metadata": { "uid": uid }, "data": keys });
+                let mut wishes = json!({ keys::KILL: "true" });
+                if !foreign {
+                    wishes[keys::DELETE] = json!("true");
+                }
+                let patch = json!({ "metadata": { "uid": uid }, "data": wishes });
                 maps.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
             }
             return Ok(());
         }
-        if !over {
+        let told_to_end = foreign && keys::is_true(&data, keys::KILL);
+        if !over && !told_to_end {
             let id = keys::get(&data, keys::ID).unwrap_or("unknown");
             let url = keys::get(&data, keys::RESOURCE_URL).unwrap_or_default();
             tracing::warn!(namespace, job, id, url, "its BridgeJob and its pod are gone: the remote job is left alone");

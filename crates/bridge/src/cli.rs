@@ -54,7 +54,7 @@ pub enum Command {
     /// Print all that a cluster needs to run the operator, for kubectl apply
     Manifest(ManifestArguments),
     /// Print the CustomResourceDefinition of a BridgeJob
-    Crd,
+    Crd(CrdArguments),
     /// Print a completion script
     Completions {
         /// The shell.
@@ -148,6 +148,14 @@ pub struct PlanArguments {
     /// How to write
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
+}
+
+/// `bridge crd`
+#[derive(Debug, Args)]
+pub struct CrdArguments {
+    /// Print the reference of all fields instead, as Markdown
+    #[arg(long)]
+    pub reference: bool,
 }
 
 /// `bridge list`

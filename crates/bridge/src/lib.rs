@@ -79,7 +79,7 @@ fn dispatch(cli: Cli, is_plugin: bool) -> Result<u8, Failure> {
         Command::Kill(arguments) => commands::kill::run(&arguments, state_dir.as_deref()),
         Command::Operator(arguments) => commands::operator::run(arguments),
         Command::Worker(arguments) => commands::worker::run(arguments),
-        Command::Crd => commands::crd::run(),
+        Command::Crd(arguments) => commands::crd::run(&arguments),
         Command::Completions { shell } => commands::completions::run(shell),
     }
 }

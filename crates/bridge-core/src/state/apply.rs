@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
+
 use super::{Machine, Rules};
 use crate::clock::Instant;
 use crate::ids::{RemoteId, SubmitToken};
@@ -173,6 +175,12 @@ impl Machine {
                     self.memory.pause_until = Some(settled_at);
                 }
             }
+            Found::Absent if self.may_be_forgotten(rules, now) => {
+                let why =
+                    "the job's record was lost, and the remote system may have forgotten a job that has ended since";
+                self.record.doubt = false;
+                self.finish(Ending::SubmissionUnknown { token: token.clone(), why: why.to_owned() }, now);
+            }
             Found::Absent => {
                 let gives_up = self.record.cause.is_some() || self.record.suspended || self.memory.refused.is_some();
                 let must_settle = rules.guarantee == Guarantee::LookUp || gives_up;
@@ -185,10 +193,22 @@ impl Machine {
                 } else if let Some(message) = self.memory.refused.take() {
                     self.finish(Ending::NeverSubmitted { reason: NotSubmitted::Refused { message } }, now);
                 } else {
+                    // What was never submitted had no further attempts.
+                    self.record.remade_for = None;
                     self.intend(now);
                 }
             }
         }
+    }
+
+    /// A job that was released may have ended and be forgotten. A manager that holds jobs until their id is saved says
+    /// "absent" of such a one as well, and only the record could tell the difference.
+    fn may_be_forgotten(&self, rules: &Rules, now: Instant) -> bool {
+        rules.guarantee == Guarantee::TwoPhase
+            && self.record.remade_for.is_some_and(|lost| {
+                let memory = SignedDuration::try_from(rules.tuning.remembers).unwrap_or(SignedDuration::MAX);
+                now.wall.duration_since(lost) >= memory
+            })
     }
 
     fn released(&mut self, id: &RemoteId, result: Result<HoldAnswer, ManagerError>, rules: &Rules, now: Instant) {

@@ -65,6 +65,8 @@ pub struct Tuning {
     pub send_window: Duration,
     /// How long after a first look a late request may still land. Longer than the send window.
     pub settle: Duration,
+    /// How long after its end every remote system surely still knows a job.
+    pub remembers: Duration,
     /// How long a job may be missing before it counts as lost.
     pub missing_grace: Duration,
     /// How long sending outputs is tried.
@@ -89,6 +91,7 @@ impl Default for Tuning {
         Self {
             send_window: seconds(30),
             settle: seconds(60),
+            remembers: seconds(120),
             missing_grace: seconds(60),
             stage_out_limit: seconds(3600),
             attempt_pause: seconds(10),

@@ -9,6 +9,9 @@ use bridge_core::record::{Ending, JobRecord, JobState};
 use bridge_core::state::{Effect, Event, Machine, Rules, Tuning, Wishes};
 use jiff::Timestamp;
 
+const NOW: &str = "2026-01-02T00:00:00Z";
+const LONG_AGO: &str = "2026-01-01T00:00:00Z";
+
 struct Life {
     machine: Machine,
     rules: Rules,
@@ -18,7 +21,7 @@ struct Life {
 
 impl Life {
     /// The first attempt was found, has failed, and a second one is due.
-    fn after_a_failed_attempt(kill: bool) -> Self {
+    fn after_a_failed_attempt(kill: bool, handed_over: &str) -> Self {
         let rules = Rules {
             guarantee: Guarantee::TwoPhase,
             can_hold: true,
@@ -29,8 +32,8 @@ impl Life {
             poll_interval: Duration::from_secs(20),
             tuning: Tuning::default(),
         };
-        let record = JobRecord::handed_over("uid", "operator", 1, Timestamp::UNIX_EPOCH);
-        let now = Instant { mono: Duration::from_secs(1000), wall: Timestamp::from_second(1_000_000).unwrap() };
+        let record = JobRecord::handed_over("uid", "operator", 1, handed_over.parse().unwrap());
+        let now = Instant { mono: Duration::from_secs(1000), wall: NOW.parse().unwrap() };
         let mut life = Self { machine: Machine::recover(record, "worker"), rules, now, wishes: Wishes::default() };
         let Effect::Find { token, .. } = life.next() else { panic!("it looks first") };
         life.answer(Event::Find(token, Ok(Found::Jobs(vec![RemoteId::new("1")]))));
@@ -85,10 +88,10 @@ impl Life {
 
 #[test]
 fn a_further_attempt_is_looked_for_before_it_is_made() {
-    let mut life = Life::after_a_failed_attempt(false);
+    let mut life = Life::after_a_failed_attempt(false, LONG_AGO);
     assert_eq!(life.machine.record().attempt, 2);
     let Effect::Find { token, since } = life.next() else { panic!("the second attempt may be there already") };
-    assert_eq!((&token, since), (&life.machine.record().token(), Timestamp::UNIX_EPOCH));
+    assert_eq!((&token, since), (&life.machine.record().token(), LONG_AGO.parse::<Timestamp>().unwrap()));
     life.answer(Event::Find(token, Ok(Found::Jobs(vec![RemoteId::new("2")]))));
     assert_eq!(life.machine.record().id(), Some(&RemoteId::new("2")));
     assert_eq!(life.machine.record().counters.submissions, 0);
@@ -96,7 +99,8 @@ fn a_further_attempt_is_looked_for_before_it_is_made() {
 
 #[test]
 fn a_further_attempt_that_is_surely_not_there_is_made() {
-    let mut life = Life::after_a_failed_attempt(false);
+    let mut life = Life::after_a_failed_attempt(false, NOW);
+    life.rules.tuning.remembers = Duration::from_secs(3600);
     let Effect::Find { token, .. } = life.next() else { panic!("it looks first") };
     life.answer(Event::Find(token, Ok(Found::Absent)));
     let Effect::Submit { token, .. } = life.next() else { panic!("there is none") };
@@ -107,7 +111,7 @@ fn a_further_attempt_that_is_surely_not_there_is_made() {
 
 #[test]
 fn a_job_that_is_to_end_leaves_no_further_attempt_behind() {
-    let mut life = Life::after_a_failed_attempt(true);
+    let mut life = Life::after_a_failed_attempt(true, LONG_AGO);
     let Effect::Find { token, .. } = life.next() else { panic!("a second attempt may run") };
     life.answer(Event::Find(token, Ok(Found::Jobs(vec![RemoteId::new("2")]))));
     let Effect::Cancel(job) = life.next() else { panic!("it is to end") };
@@ -116,7 +120,8 @@ fn a_job_that_is_to_end_leaves_no_further_attempt_behind() {
 
 #[test]
 fn a_job_that_is_to_end_and_has_no_further_attempt_ends() {
-    let mut life = Life::after_a_failed_attempt(true);
+    let mut life = Life::after_a_failed_attempt(true, NOW);
+    life.rules.tuning.remembers = Duration::from_secs(3600);
     for _ in 0..2 {
         let Effect::Find { token, .. } = life.next() else { panic!("a second attempt may run") };
         life.answer(Event::Find(token, Ok(Found::Absent)));
@@ -124,4 +129,12 @@ fn a_job_that_is_to_end_and_has_no_further_attempt_ends() {
     let Effect::Sweep { token, .. } = life.next() else { panic!("a last look") };
     life.answer(Event::Sweep(token, Ok(0)));
     assert!(matches!(life.machine.record().ending(), Some(Ending::NeverSubmitted { .. })));
+}
+
+#[test]
+fn what_the_remote_system_may_have_forgotten_is_not_submitted_again() {
+    let mut life = Life::after_a_failed_attempt(false, LONG_AGO);
+    let Effect::Find { token, .. } = life.next() else { panic!("it looks first") };
+    life.answer(Event::Find(token, Ok(Found::Absent)));
+    assert!(matches!(life.machine.record().ending(), Some(Ending::SubmissionUnknown { .. })));
 }

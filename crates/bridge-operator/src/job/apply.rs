@@ -204,15 +204,20 @@ impl Applier<'_> {
         let params = PostParams::default();
         let made = async {
             let made = pods.create(&params, &pod).await;
-            made.map(drop).map_err(|error| ApplyError::from(format!("making pod {}", pod.name_any()), error))
+            made.map_err(|error| ApplyError::from(format!("making pod {}", pod.name_any()), error))
         };
         if matches!(blueprint.runs, Runs::Worker { .. }) {
             // Our worker waits until it has its rights, so it need not wait to be made.
             let (bound, made) = tokio::join!(bound, made);
-            bound.and(made)
+            if let (Err(_), Ok(pod)) = (&bound, &made) {
+                // Nobody would give this one its rights any more; the next one begins with them.
+                self.delete_pod(&pod.uid().unwrap_or_default(), false).await?;
+            }
+            bound?;
+            made.map(drop)
         } else {
             bound.await?;
-            made.await
+            made.await.map(drop)
         }
     }
 

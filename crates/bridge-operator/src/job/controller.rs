@@ -14,7 +14,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use super::apply::{Applier, ApplyError};
-use super::decide::{Decision, Input, Planned, Problem, Step, decide};
+use super::decide::{Decision, Input, Planned, Problem, Step, cannot_cancel, decide};
 use super::plan::{Runs, plan};
 use super::report::{Context, Report, is_final};
 use super::seen::{PodPhase, SeenMap, SeenPod};
@@ -112,7 +112,16 @@ impl Reconciler {
     /// One pass, for the controller's loop.
     pub async fn reconcile(job: Arc<PartialObjectMeta<BridgeJob>>, this: Arc<Self>) -> Result<Action, PassError> {
         let started = tokio::time::Instant::now();
-        let result = this.pass(&job.namespace().unwrap_or_default(), &job.name_any()).await;
+        let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+        let result = match this.pass(&namespace, &name).await {
+            Ok(None) => {
+                this.settling().remove(&job.uid().unwrap_or_default());
+                this.metrics.forget(&(namespace, name));
+                Ok(Action::await_change())
+            }
+            Ok(Some(action)) => Ok(action),
+            Err(error) => Err(error),
+        };
         this.metrics.reconciled(started.elapsed());
         result
     }
@@ -141,14 +150,15 @@ impl Reconciler {
         }
     }
 
-    async fn pass(&self, namespace: &str, name: &str) -> Result<Action, PassError> {
+    /// One pass; `None` if there is no such job any more.
+    async fn pass(&self, namespace: &str, name: &str) -> Result<Option<Action>, PassError> {
         let jobs: Api<BridgeJob> = Api::namespaced(self.client.clone(), namespace);
         let Some(mut job) = jobs.get_opt(name).await.map_err(PassError::read("the BridgeJob"))? else {
-            return Ok(Action::await_change());
+            return Ok(None);
         };
         let deleting = job.metadata.deletion_timestamp.is_some();
         if deleting && !job.finalizers().iter().any(|finalizer| finalizer == api::FINALIZER_CANCEL) {
-            return Ok(Action::await_change());
+            return Ok(Some(Action::await_change()));
         }
         let seen = self.gather(&job, namespace).await?;
         let decision = decide(&Input {
@@ -191,7 +201,7 @@ impl Reconciler {
         if steps.iter().any(|step| matches!(step, Step::MakePod { .. })) {
             self.metrics.pod_made();
         }
-        Ok(again.map_or_else(Action::await_change, Action::requeue))
+        Ok(Some(again.map_or_else(Action::await_change, Action::requeue)))
     }
 
     async fn gather(&self, job: &BridgeJob, namespace: &str) -> Result<Gathered, PassError> {
@@ -203,12 +213,17 @@ impl Reconciler {
         let long_over = over
             && !deleting
             && report::ended_at(&status).is_none_or(|end| now.as_second() - end.as_second() > LINGER_SECONDS);
-        if long_over {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let (map_name, pod_name) = (names::config_map(&job.name_any()), names::pod(&job.name_any()));
+        // Someone who deletes its ConfigMap by hand waits for us.
+        let kept = async {
+            let map = maps.get_metadata_opt(&map_name).await.map_err(PassError::read("the job's ConfigMap"))?;
+            Ok::<_, PassError>(map.is_none_or(|map| map.metadata.deletion_timestamp.is_none()))
+        };
+        if long_over && kept.await? {
             return Ok(Gathered { planned, references: Ok(()), map: None, pod: None, namespace_ending: false });
         }
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let (map_name, pod_name) = (names::config_map(&job.name_any()), names::pod(&job.name_any()));
         // A job that nobody has begun needs all that it refers to; for others that is known only with its pod.
         let begins = status.handover.is_none() && !over && !deleting;
         let early = async {
@@ -312,7 +327,8 @@ impl Reconciler {
         let mut report = Report::on(job.status.as_ref(), context);
         let message = format!("{what} was refused by the cluster: {why}; it is tried again");
         if job.metadata.deletion_timestamp.is_some() {
-            report.cancel_blocked(&message);
+            let id = job.status.as_ref().and_then(|status| status.jobid.as_deref());
+            report.cancel_blocked(&cannot_cancel(job, id, &message));
         } else {
             report.worker(terms::WORKER_STARTING, &message);
             report.condition(terms::READY, report::Holds::False, terms::WORKER_STARTING, &message);

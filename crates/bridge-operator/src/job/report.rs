@@ -48,6 +48,7 @@ impl From<bool> for Holds {
 #[derive(Debug, Clone)]
 pub struct Report {
     status: BridgeJobStatus,
+    before: Vec<Condition>,
     context: Context,
 }
 
@@ -59,7 +60,7 @@ impl Report {
         if !is_final(&status) {
             status.observed_generation = context.generation;
         }
-        Self { status, context }
+        Self { before: status.conditions.clone(), status, context }
     }
 
     /// The result.
@@ -262,6 +263,9 @@ impl Report {
                 &format!("the remote system knows it as {id}"),
             );
         }
+        if told.words.is_some() {
+            self.status.pod_words.clone_from(&told.words);
+        }
         if let Some(word) = &told.word {
             let (status, said) = match foreign::meaning(word) {
                 Meaning::Alive(status) => (status, None),
@@ -316,26 +320,26 @@ impl Report {
         self.status.message = Some(clip(message)).filter(|message| !message.is_empty());
     }
 
-    /// Sets a condition; its time of transition moves only when it begins or ceases to hold.
+    /// The condition as it was before this report.
+    #[must_use]
+    pub fn before(&self, type_: &str) -> Option<&Condition> {
+        self.before.iter().find(|condition| condition.type_ == type_)
+    }
+
+    /// Sets a condition; its time of transition moves only when it begins or ceases to hold from one report to the next.
     pub fn condition(&mut self, type_: &str, holds: Holds, reason: &str, message: &str) -> &mut Self {
-        let reason = pascal(reason);
+        let same = self.before(type_).filter(|before| before.status == holds.word());
+        let since = same.map_or(Time(self.context.now), |before| before.last_transition_time.clone());
         let condition = Condition {
             type_: type_.to_owned(),
             status: holds.word().to_owned(),
-            reason,
+            reason: pascal(reason),
             message: clip(message),
             observed_generation: self.context.generation,
-            last_transition_time: Time(self.context.now),
+            last_transition_time: since,
         };
         match self.status.conditions.iter_mut().find(|existing| existing.type_ == type_) {
-            Some(existing) => {
-                let since = if existing.status == condition.status {
-                    existing.last_transition_time.clone()
-                } else {
-                    condition.last_transition_time.clone()
-                };
-                *existing = Condition { last_transition_time: since, ..condition };
-            }
+            Some(existing) => *existing = condition,
             None => self.status.conditions.push(condition),
         }
         self

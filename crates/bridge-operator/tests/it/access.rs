@@ -96,6 +96,10 @@ async fn naming_a_secret_needs_the_right_to_read_it_or_to_make_pods() {
     let s3 = json!({ "resourceManager": "ray", "resourcesecret": "", "s3storage": { "s3secret": "other", "endpoint": "e" } });
     let refusal = create("s3", &s3).await.unwrap_err();
     assert!(refusal.contains("s3storage.s3secret names Secret \"other\""), "{refusal}");
+    let pulls = json!({ "imagePullSecrets": [{ "name": "other" }] });
+    let pulls = json!({ "resourceManager": "ray", "resourcesecret": "", "podTemplate": pulls });
+    let refusal = create("pulls", &pulls).await.unwrap_err();
+    assert!(refusal.contains("imagePullSecrets names a Secret which you may not use"), "{refusal}");
     let foreign = json!({ "resourceManager": "ray", "resourcesecret": "", "image": "own:1" });
     let refusal = create("foreign", &foreign).await.unwrap_err();
     assert!(refusal.contains("would run as a pod"), "{refusal}");

@@ -50,9 +50,10 @@ async fn a_token_that_expired_is_taken_from_the_renewed_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_acting_operator_dies_the_other_goes_on() {
+async fn when_the_acting_operator_stops_or_dies_the_other_goes_on() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
+    stopped_it_gives_the_lease_back(&bed).await;
     bed.create("before", "sleep 15", &json!({})).await;
     bed.until_status("before", JobStatus::Running).await;
     let leases: Api<Lease> = Api::namespaced(bed.client.clone(), "bridge-system");
@@ -69,4 +70,21 @@ async fn when_the_acting_operator_dies_the_other_goes_on() {
     bed.until_status("after", JobStatus::Done).await;
     bed.until_status("before", JobStatus::Done).await;
     assert_eq!(bed.runs(), 2);
+}
+
+/// Nobody has to wait until the Lease of an operator that was asked to stop has run out.
+async fn stopped_it_gives_the_lease_back(bed: &Bed) {
+    let leases: Api<Lease> = Api::namespaced(bed.client.clone(), "bridge-system");
+    let holder = |lease: Option<&Lease>| lease.and_then(|lease| lease.spec.as_ref()?.holder_identity.clone());
+    let held = |lease: Option<&Lease>| holder(lease).is_some_and(|holder| !holder.is_empty());
+    let lease = until(&leases, "bridge-operator", "held", held).await;
+    let leader = holder(lease.as_ref()).unwrap();
+    let given_back = until(&leases, "bridge-operator", "given back", |lease: Option<&Lease>| !held(lease));
+    let pods: Api<Pod> = Api::namespaced(bed.client.clone(), "bridge-system");
+    let stop = async { pods.delete(&leader, &DeleteParams::default()).await.unwrap() };
+    tokio::join!(given_back, stop);
+    until(&leases, "bridge-operator", "another's", |lease: Option<&Lease>| {
+        held(lease) && holder(lease).is_some_and(|now| now != leader)
+    })
+    .await;
 }

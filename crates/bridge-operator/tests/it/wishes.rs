@@ -5,12 +5,12 @@ use std::time::Duration;
 use bridge_api::JobStatus;
 use bridge_operator::names;
 use bridge_testkit::slurm::EmulatorOptions;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kill_ends_the_remote_job() {
@@ -142,6 +142,27 @@ async fn a_missing_secret_is_named_and_waited_for() {
     assert!(status.message.unwrap().contains("password"));
     bed.secret("later", &[("username", "alice"), ("password", "alice-token")]).await;
     bed.until_status("job", JobStatus::Done).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_the_cluster_does_not_want_is_told_and_made_when_it_does() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let bed = Bed::new(lab).await;
+    let quotas: Api<ResourceQuota> = bed.api();
+    let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    let counted = |quota: Option<&ResourceQuota>| {
+        quota.and_then(|quota| quota.status.as_ref()?.hard.as_ref()).is_some_and(|hard| hard.contains_key("pods"))
+    };
+    until(&quotas, "none", "in effect", counted).await;
+    bed.create("job", "true", &json!({})).await;
+    let refused = |status: &bridge_api::BridgeJobStatus| {
+        status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "False" && c.message.contains("quota"))
+    };
+    bed.until("job", "refused", refused).await;
+    let _ = quotas.delete("none", &DeleteParams::default()).await.unwrap();
+    bed.until_status("job", JobStatus::Done).await;
+    assert_eq!(bed.runs(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,11 +2,12 @@
 
 use std::io::Write as _;
 
+use crate::cli::CrdArguments;
 use crate::failure::Failure;
 
-/// Prints the CRD.
-pub fn run() -> Result<u8, Failure> {
-    print(&bridge_api::crd_yaml())
+/// Prints the CRD, or the reference of its fields.
+pub fn run(arguments: &CrdArguments) -> Result<u8, Failure> {
+    print(&if arguments.reference { bridge_api::reference_markdown() } else { bridge_api::crd_yaml() })
 }
 
 /// Prints a text; a reader who went away is no failure.

@@ -2,6 +2,8 @@
 
 mod pods;
 
+pub(super) use pods::cannot_cancel;
+
 use std::time::Duration;
 
 use bridge_api::{
@@ -17,7 +19,7 @@ use kube::ResourceExt;
 use super::plan::Runs;
 use super::report::{self, Context, Report};
 use super::seen::{PodPhase, SeenMap, SeenPod};
-use crate::foreign::{self, Mirrored, PodEnd, Verdict};
+use crate::foreign::{self, PodEnd, Verdict};
 use crate::keys::{self, Data};
 
 /// How long a pod that was asked for may be under way.
@@ -183,7 +185,8 @@ impl Scene<'_> {
     /// Something is missing: more and more rarely looked for, the longer it is missing.
     fn wait_for(&mut self, reason: &'static str, message: &str) {
         self.report.not_ready(reason, message);
-        let since = report::since(self.report.status(), terms::READY).unwrap_or(self.input.now);
+        let missing = self.report.before(terms::READY).filter(|ready| ready.status == "False");
+        let since = missing.map_or(self.input.now, |ready| ready.last_transition_time.0);
         let waited = u64::try_from(self.input.now.as_second() - since.as_second()).unwrap_or(0);
         self.look_again(Duration::from_secs((waited / 4).clamp(1, 60)));
     }
@@ -294,11 +297,19 @@ impl Scene<'_> {
             return;
         }
         self.report.config_map(&map.uid);
-        if let Ok(planned) = self.input.planned {
+        if let Ok(planned) = self.input.planned
+            && !(self.was_refused() && self.input.pod.is_none())
+        {
             self.report.ready(planned.manager);
         }
         let delete = self.input.namespace_ending && self.job().spec.deletion_policy == DeletionPolicy::Cancel;
         self.follow(map, delete);
+    }
+
+    /// The cluster did not want the job's pod the last time; whether it does now, only the next try tells.
+    fn was_refused(&self) -> bool {
+        let refused = |ready: &bridge_api::Condition| ready.status == "False" && ready.reason == terms::WORKER_STARTING;
+        self.report.before(terms::READY).is_some_and(refused)
     }
 
     /// Deleted by hand: it is let go and made again with all that its pod had saved.
@@ -379,14 +390,18 @@ impl Scene<'_> {
             Err(error) => {
                 let reason = match error {
                     RecordError::TooNew { .. } => terms::STATE_TOO_NEW,
-                    RecordError::Unreadable(_) => terms::WORKER_FAILED,
+                    RecordError::Unreadable(_) => terms::STATE_UNREADABLE,
                 };
                 let message = format!(
                     "{error}; key {} of ConfigMap {}",
                     keys::STATE,
                     crate::names::config_map(&self.job().name_any())
                 );
-                self.report.condition(terms::READY, report::Holds::False, reason, &message);
+                if delete && reason == terms::STATE_UNREADABLE {
+                    self.blocked(&message, keys::get(&map.data, keys::ID));
+                } else {
+                    self.report.condition(terms::READY, report::Holds::False, reason, &message);
+                }
                 return;
             }
             Ok(Some(record)) => {
@@ -423,9 +438,7 @@ impl Scene<'_> {
     }
 
     fn follow_foreign(&mut self, map: &SeenMap, delete: bool) {
-        let before = self.report.status().clone();
-        let mirrored = Mirrored { status: before.jobstatus, message: before.message.as_deref() };
-        let told = foreign::told(&map.data, mirrored);
+        let told = foreign::told(&map.data, self.report.status().pod_words.as_ref());
         let kill = delete || self.job().spec.kill || keys::is_true(&map.data, keys::KILL);
         let pod = self.input.pod.filter(|pod| self.owned(pod));
         let end = match pod {
@@ -520,6 +533,10 @@ fn remade(job: &BridgeJob, status: &BridgeJobStatus) -> JobRecord {
     let attempt = status.attempts.unwrap_or(1).max(1);
     let since = status.handover.as_ref().map_or(Timestamp::UNIX_EPOCH, |handover| handover.time.0);
     let mut record = JobRecord::handed_over(uid, HOLDER, attempt, since);
+    if status.record_seq.is_none() {
+        // Its worker never told anything: most likely there was no ConfigMap yet.
+        record.remade_for = None;
+    }
     record.seq = next_seq(status);
     record.failures = attempt - 1;
     record.times.submitted = status.submittime.as_ref().map(|time| time.0);
@@ -529,12 +546,21 @@ fn remade(job: &BridgeJob, status: &BridgeJobStatus) -> JobRecord {
     if let Some(id) = &status.jobid
         && report::holds(status, terms::SUBMITTED)
     {
+        let id = RemoteId::new(id);
         let phase = match status.jobstatus {
-            Some(JobStatus::Running) => Phase::Running,
-            Some(JobStatus::Suspended) => Phase::Held,
-            _ => Phase::Queued { reason: None },
+            // Held since its submission: whether its release was sent, nobody knows.
+            Some(JobStatus::Submitted) => None,
+            Some(JobStatus::Running) => Some(Phase::Running),
+            Some(JobStatus::Suspended) => Some(Phase::Held),
+            _ => Some(Phase::Queued { reason: None }),
         };
-        record.state = JobState::Active { id: RemoteId::new(id), phase, missing: None };
+        record.state = match phase {
+            Some(phase) => JobState::Active { id, phase, missing: None },
+            None => JobState::Prepared { id },
+        };
+        // A hold that was ours is ours to lift.
+        record.suspended = report::holds(status, terms::SUSPENDED);
+        record.was_suspended = record.suspended;
     }
     record
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bridge_api::{conditions as terms, names as api};
+use bridge_api::{BridgeJob, conditions as terms, names as api};
 use jiff::SignedDuration;
 use kube::ResourceExt;
 
@@ -84,14 +84,8 @@ impl Scene<'_> {
     }
 
     pub(super) fn blocked(&mut self, why: &str, id: Option<&str>) {
-        let status = self.report.status();
-        let id = id.or(status.jobid.as_deref()).unwrap_or("without a known id").to_owned();
-        let (name, uid) = (self.job().name_any(), self.job().uid().unwrap_or_default());
-        let message = format!(
-            "the remote job {id} on {} may still run and cannot be cancelled: {why}; remove the obstacle, or end the job there yourself and run `kubectl annotate bridgejob {name} {}={uid}`",
-            self.job().spec.resource_url,
-            api::ANNOTATION_ABANDON,
-        );
+        let id = id.or_else(|| self.report.status().jobid.as_deref());
+        let message = cannot_cancel(self.job(), id, why);
         self.report.cancel_blocked(&message);
         self.look_again(Duration::from_secs(10));
     }
@@ -105,6 +99,19 @@ impl Scene<'_> {
             self.look_again(until(self.input.now, dead));
         }
     }
+}
+
+/// What a person can do about a job that cannot be cancelled.
+pub(in crate::job) fn cannot_cancel(job: &BridgeJob, id: Option<&str>, why: &str) -> String {
+    format!(
+        "the remote job {} on {} may still run and cannot be cancelled: {why}; remove the obstacle, or end the job there yourself and run `kubectl annotate -n {} bridgejob {} {}={}`",
+        id.unwrap_or("without a known id"),
+        job.spec.resource_url,
+        job.namespace().unwrap_or_default(),
+        job.name_any(),
+        api::ANNOTATION_ABANDON,
+        job.uid().unwrap_or_default(),
+    )
 }
 
 /// Seconds before a pod that ended without a result is made again.

@@ -102,6 +102,10 @@ impl Case {
     }
 
     fn decide(&self, job: &BridgeJob, map: Option<&SeenMap>, pod: Option<&SeenPod>) -> Decision {
+        self.decide_at(now(), job, map, pod)
+    }
+
+    fn decide_at(&self, now: Timestamp, job: &BridgeJob, map: Option<&SeenMap>, pod: Option<&SeenPod>) -> Decision {
         decide(&Input {
             job,
             planned: &self.planned,
@@ -109,7 +113,7 @@ impl Case {
             map,
             pod,
             namespace_ending: self.namespace_ending,
-            now: now(),
+            now,
         })
     }
 }
@@ -447,4 +451,59 @@ fn a_foreign_pod_that_may_be_under_way_is_not_given_up() {
     let decision = Case::foreign().decide(&job, Some(&map), None);
     assert_eq!((decision.steps.len(), decision.again), (0, Some(Duration::from_secs(10))));
     assert_eq!(decision.status.jobstatus, Some(JobStatus::Pending));
+}
+
+#[test]
+fn a_secret_that_is_missing_when_a_pod_has_to_be_made_again_is_told_once_and_looked_for_ever_more_rarely() {
+    let mut job = running(job(""));
+    let map = map(Some(&running_record(5)));
+    let first = Case::without_secret().decide(&job, Some(&map), None);
+    assert_eq!(reason(&first, terms::READY), Some(("False".to_owned(), "SecretMissing".to_owned())));
+    job.status = Some(first.status.clone());
+    let later = now().checked_add(SignedDuration::from_secs(120)).unwrap();
+    let second = Case::without_secret().decide_at(later, &job, Some(&map), None);
+    assert_eq!(second.status, first.status);
+    assert_eq!(second.again, Some(Duration::from_secs(30)));
+}
+
+#[test]
+fn a_pod_that_the_cluster_refused_is_tried_again_without_a_word() {
+    let mut job = running(job(""));
+    let map = map(Some(&running_record(5)));
+    let mut report = Report::on(job.status.as_ref(), Context { generation: Some(1), now: now() });
+    report.worker(terms::WORKER_STARTING, "no quota");
+    report.condition(terms::READY, report::Holds::False, terms::WORKER_STARTING, "no quota");
+    job.status = Some(report.finish());
+    let again = Case::default().decide(&job, Some(&map), None);
+    assert!(matches!(&again.steps[..], [Step::MakePod { .. }]));
+    assert_eq!(Some(again.status), job.status);
+    let made = Case::default().decide(&job, Some(&map), Some(&pod(PodPhase::Running)));
+    assert_eq!(reason(&made, terms::READY).unwrap().0, "True");
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_left_alone_and_blocks_a_deletion() {
+    let mut damaged = map(Some(&running_record(5)));
+    damaged.data.insert(keys::STATE.to_owned(), "{".to_owned());
+    let decision = Case::default().decide(&running(job("")), Some(&damaged), None);
+    assert_eq!((decision.steps.len(), reason(&decision, terms::READY).unwrap().1.as_str()), (0, "StateUnreadable"));
+    let decision = Case::default().decide(&deleted(running(job(""))), Some(&damaged), None);
+    assert_eq!(reason(&decision, terms::READY).unwrap().1, "CancelBlocked");
+    let message = decision.status.message.unwrap();
+    assert!(
+        message.contains("42 on http://x:6820") && message.contains("annotate -n team bridgejob hello"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_job_that_may_still_be_held_is_released_by_whoever_takes_it() {
+    let mut job = running(job(""));
+    let status = job.status.as_mut().unwrap();
+    status.jobstatus = Some(JobStatus::Submitted);
+    let record = told_state(&Case::default().decide(&job, None, None).steps);
+    assert_eq!(record.state, JobState::Prepared { id: RemoteId::new("42") });
+    assert!(record.remade_for.is_some());
+    let never_told = told_state(&Case::default().decide(&handed_over(self::job("")), None, None).steps);
+    assert_eq!(never_told.remade_for, None);
 }
