@@ -44,7 +44,8 @@ pub(super) fn standing(job: &JobInfo) -> Standing {
     if has("PENDING") || has("REQUEUED") || has("REQUEUE_FED") {
         return match held_by {
             // A hold by the user is what we asked for; any other needs a word to the user.
-            Some("JobHeldUser") => Standing::Alive(Phase::Held, None),
+            Some("JobHeldUser") if !was_held_by_slurm(job) => Standing::Alive(Phase::Held, None),
+            Some("JobHeldUser") => Standing::Alive(Phase::Held, job.state_description.get().map(bounded)),
             Some(other) => Standing::Alive(Phase::Held, Some(format!("held: {}", bounded(other)))),
             None => Standing::Alive(queued(reason), None),
         };
@@ -94,7 +95,12 @@ const ENDS: [(&str, Verdict); 14] = [
 #[must_use]
 pub(super) fn is_held_on_request(job: &JobInfo) -> bool {
     let is_pending = job.job_state.0.iter().all(|word| word.trim().eq_ignore_ascii_case("PENDING"));
-    is_pending && job.state_reason.get().is_some_and(|reason| reason.starts_with("JobHeld"))
+    is_pending && job.state_reason.get().is_some_and(|reason| reason.starts_with("JobHeld")) && !was_held_by_slurm(job)
+}
+
+/// A job that could not be launched is held in its user's name; only the description tells.
+fn was_held_by_slurm(job: &JobInfo) -> bool {
+    job.state_description.get().is_some_and(|text| text.to_ascii_lowercase().contains("requeued held"))
 }
 
 fn is_hold(reason: &str) -> bool {

@@ -276,3 +276,20 @@ fn the_token_is_the_first_word_of_comment_or_extra_and_nothing_else() {
     assert!(with("bridge-abc-1", "") && with("bridge-abc-1 my own words", "") && with("changed", "bridge-abc-1"));
     assert!(!with("bridge-abc-10", "") && !with("see bridge-abc-1", "") && !with("", "") && !with("xbridge-abc-1", ""));
 }
+
+#[test]
+fn a_hold_by_slurm_itself_is_told_from_one_that_was_asked_for() {
+    let held = |reason: &str, description: &str| {
+        let job = json!({"job_state": "PENDING", "state_reason": reason, "state_description": description});
+        serde_json::from_value::<JobInfo>(job).unwrap()
+    };
+    let ours = held("JobHeldUser", "");
+    assert!(is_held_on_request(&ours) && standing(&ours) == Standing::Alive(Phase::Held, None));
+    assert!(is_held_on_request(&held("JobHeldAdmin", "")));
+    assert!(!is_held_on_request(&held("Priority", "")));
+    // As 22.05 shows it over REST.
+    let failed = held("JobHeldUser", "launch failed requeued held");
+    assert!(!is_held_on_request(&failed));
+    assert_eq!(standing(&failed), Standing::Alive(Phase::Held, Some("launch failed requeued held".to_owned())));
+    assert!(!is_held_on_request(&held("launch failed requeued held", "")));
+}

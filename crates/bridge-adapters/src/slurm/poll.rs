@@ -275,3 +275,23 @@ impl Slurm {
 pub(super) fn submitted_together(record: &JobInfo, submitted: Option<i64>) -> bool {
     submitted.is_none_or(|submitted| record.submit_time.0 == Some(submitted))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_break_even_lies_is_measured() {
+        let costs = Costs::default();
+        assert!(costs.one_by_one_is_cheaper(MOST_SINGLY), "an idle cluster answers for one job at once");
+        for _ in 0..20 {
+            Costs::learn(&costs.one, Duration::from_millis(40), 4);
+            Costs::learn(&costs.all, Duration::from_millis(50), 1);
+        }
+        assert!(costs.one_by_one_is_cheaper(4) && !costs.one_by_one_is_cheaper(6), "{costs:?}");
+        for _ in 0..20 {
+            Costs::learn(&costs.all, Duration::from_millis(500), 1);
+        }
+        assert!(costs.one_by_one_is_cheaper(MOST_SINGLY), "a crowded cluster tells of all its jobs slowly: {costs:?}");
+    }
+}

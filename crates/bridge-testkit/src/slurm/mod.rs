@@ -36,6 +36,8 @@ pub struct EmulatorOptions {
     pub listen: SocketAddr,
     /// The API versions it offers, by the number after `v0.0.`.
     pub versions: Vec<u16>,
+    /// Whether it tells which versions it offers; a gateway may hand on `/slurm` only.
+    pub describes_itself: bool,
     /// Its users and their tokens.
     pub users: BTreeMap<String, String>,
     /// Where scripts and, without a working directory, output files go. A temporary folder if there is none.
@@ -63,6 +65,7 @@ impl Default for EmulatorOptions {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             versions: vec![40, 41, 42],
+            describes_itself: true,
             users: BTreeMap::from([("alice".to_owned(), "alice-token".to_owned())]),
             folder: None,
             cpus: 16,

@@ -33,6 +33,9 @@ pub(super) fn router(cluster: Arc<Cluster>) -> Router {
 
 async fn openapi(AxumState(cluster): Shared, headers: HeaderMap) -> Response {
     under(&cluster.options.faults, Operation::Other, ERROR_BODY, async || {
+        if !cluster.options.describes_itself {
+            return text(404, NOT_FOUND);
+        }
         if user(&headers).is_none() {
             return text(401, "Authentication failure");
         }

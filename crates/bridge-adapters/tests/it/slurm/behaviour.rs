@@ -46,6 +46,31 @@ async fn a_version_in_the_url_that_nobody_knows_is_no_obstacle() {
     assert_eq!(retired.ended(&job).await.0.verdict, Verdict::Succeeded);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_is_found_behind_a_gateway_that_hides_the_servers_description() {
+    for versions in [vec![37, 38], vec![43, 44, 46]] {
+        let options = EmulatorOptions { versions, describes_itself: false, ..EmulatorOptions::default() };
+        let cluster = cluster(options).await;
+        let job = cluster.start(&cluster.submission("exit 3", json!({}))).await;
+        assert_eq!(cluster.ended(&job).await.0.exit_code, Some(3));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_new_is_neither_gone_nor_absent() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/slurm/v0.0.38", listener.local_addr().unwrap());
+    let router = axum::Router::new().fallback(async || axum::http::StatusCode::NOT_MODIFIED);
+    let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let manager = adapter(&url, Path::new("/"), credentials("alice", "alice-token"));
+    let jobs: Vec<Tracked> =
+        (1..=20).map(|number| tracked(&RemoteId::new(number.to_string()), &fresh_token())).collect();
+    assert_eq!(manager.poll(&jobs).await.unwrap(), BTreeMap::new(), "no news of any job");
+    let found = manager.find(&fresh_token(), Timestamp::UNIX_EPOCH).await.unwrap();
+    assert!(matches!(found, Found::CannotTell(_)), "{found:?}");
+    server.abort();
+}
+
 /// A Secret that can be changed.
 #[derive(Debug)]
 struct Changing(Mutex<Vec<(&'static str, String)>>);
