@@ -39,14 +39,14 @@ terms! {
         "True once the remote system has accepted the job.",
         "While it is False or Unknown, read the message: it says what the submission waits for.";
     REACHABLE = "Reachable",
-        "Whether the remote system answers; an outage is waited out and never ends a job.",
-        "While it is False, check the URL, the network and the credentials.";
+        "Whether the remote system, and the object store while data moves, can be worked with; an outage is waited out and never ends a job.",
+        "While it is False, the message names the system: check its URL, the network and the credentials.";
     SUSPENDED = "Suspended",
         "True while the job is held or stopped because of `suspend: true`.",
         "Set `suspend: false` to let it go on.";
     OUTPUTS_STAGED = "OutputsStaged",
-        "True when all outputs are in the bucket; False while they are moved or if some could not be.",
-        "If it stays False, the message names the file and the reason.";
+        "True when all outputs are in the bucket, False if some could not be sent; absent until the job has ended, and if it sends none.",
+        "If it is False, the message names the file and the reason.";
     COMPLETE = "Complete",
         "True when the job has ended well (DONE); `kubectl wait --for=condition=Complete` waits for it.",
         "Nothing.";
@@ -56,7 +56,7 @@ terms! {
 }
 
 terms! {
-    /// All reasons.
+    /// All reasons of conditions; each may be the reason of the status as well.
     REASONS:
     RESOLVED = "Resolved",
         "Every reference of the job was found.",
@@ -73,14 +73,11 @@ terms! {
     INVALID_SPEC = "InvalidSpec",
         "The job asks for something that cannot be done, and no later event can change that.",
         "Correct what the message names and create the BridgeJob again.";
-    URL_NOT_ALLOWED = "URLNotAllowed",
-        "The Secret's `allowedURL` does not cover `resourceURL`, so no credentials were sent.",
-        "Use a URL that the owner of the Secret allows, or another Secret.";
     WAITING = "Waiting",
         "The step before this one is not done yet.",
         "Nothing.";
     ACCEPTED = "Accepted",
-        "The remote system has accepted the job.",
+        "As the reason of `Submitted`: the remote system has accepted the job. As `status.reason`: the controller pod has the job and has not submitted it yet.",
         "Nothing.";
     SUBMISSION_REFUSED = "SubmissionRefused",
         "The remote system refused the job, so it never ran.",
@@ -92,14 +89,14 @@ terms! {
         "The job ended before anything was submitted.",
         "Read the message; create the BridgeJob again if the job is still wanted.";
     STAGE_IN_EXPIRED = "StageInExpired",
-        "Inputs could not be fetched in time, so the job was not submitted.",
-        "Check the names of the objects, the bucket and the S3 credentials, then create the BridgeJob again.";
+        "The job waited in its queue for longer than the URLs of its data are valid, so its script did not run.",
+        "Create the BridgeJob again, or set `backoffLimit`: each attempt has new URLs.";
     STAGE_IN_FAILED = "StageInFailed",
-        "Inputs could not be fetched, so the job was not submitted.",
-        "Correct the bucket or object that the message names, then create the BridgeJob again.";
+        "Inputs could not be fetched, so the job's script did not run; while the job is PENDING it is tried again.",
+        "Correct the bucket, object or credentials that the message names; if the job has ended, create the BridgeJob again.";
     STAGE_OUT_FAILED = "StageOutFailed",
-        "The job has ended, but some outputs could not be uploaded.",
-        "Fetch the files that the message names from the remote system.";
+        "The remote job has ended, but some outputs could not be uploaded; while the job is RUNNING it is tried again.",
+        "Correct the bucket or credentials that the message names; if the job has ended, fetch the files from the remote system.";
     STAGED = "Staged",
         "All outputs are in the bucket.",
         "Nothing.";
@@ -110,8 +107,20 @@ terms! {
         "The remote system does not answer; the job itself may well go on.",
         "Check the network and the remote system; watching goes on by itself.";
     UNAUTHORIZED = "Unauthorized",
-        "The remote system refuses the credentials.",
-        "Renew the Secret; it is read again without a restart.";
+        "The credentials are missing or refused, or the Secret's `allowedURL` does not cover the URL, so that none were sent.",
+        "Renew the Secret, which is read again without a restart; where the message names `allowedURL`, use a URL below it or another Secret.";
+    RATE_LIMITED = "RateLimited",
+        "The remote system says that it gets too many requests; it is asked more seldom.",
+        "Nothing; if it stays so, raise `updateinterval` or ask the remote system's operators.";
+    PROTOCOL_ERROR = "ProtocolError",
+        "The remote system's answer cannot be understood; it is asked again.",
+        "Check that `resourceURL` leads to the manager itself, not to a login page or a proxy, and that its version is supported.";
+    REFUSED = "Refused",
+        "The remote system refuses a request about the job, such as cancelling it; it is asked again.",
+        "Read the message: the user of the Secret may lack a permission there.";
+    UNSUPPORTED = "Unsupported",
+        "The remote system cannot do what was asked of it.",
+        "Read the message; leave out the field that asks for it, or use another manager.";
     SUSPENDED_BY_USER = "SuspendedByUser",
         "`suspend: true` keeps the job from running.",
         "Set `suspend: false` to let it go on.";
@@ -124,9 +133,6 @@ terms! {
     JOB_FAILED = "JobFailed",
         "The job ended with an error of its own.",
         "Read exit code and message, then the job's standard error.";
-    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded",
-        "The job failed in every attempt that `backoffLimit` allows.",
-        "Read the message of the last attempt, then the job's standard error.";
     DEADLINE_EXCEEDED = "DeadlineExceeded",
         "The job was ended because `activeDeadlineSeconds` had passed since its submission.",
         "Create the BridgeJob again with a longer deadline.";
@@ -151,4 +157,65 @@ terms! {
     WORKER_FAILED = "WorkerFailed",
         "The controller pod ended without a result and is made again after a while; the remote job is not affected.",
         "Read the pod's log if it happens again.";
+}
+
+/// Words that only the reason of the status has: what a job is doing, and ends that need no condition of their own.
+pub mod doing {
+    use super::Term;
+
+    terms! {
+        /// All of them.
+        STATUS_REASONS:
+        STAGING_IN = "StagingIn",
+            "The job's data is being brought; the message says how far it is.",
+            "Nothing.";
+        SUBMITTING = "Submitting",
+            "The job is being submitted, or looked for because a reply was lost.",
+            "Nothing.";
+        SUBMITTED = "Submitted",
+            "The remote system holds the job; it is released next.",
+            "Nothing.";
+        QUEUED = "Queued",
+            "The job waits in the remote system's queue; the message has the remote system's own reason.",
+            "Nothing; if it stays so, ask the remote system what the reason means.";
+        RUNNING = "Running",
+            "The job runs.",
+            "Nothing.";
+        SUSPENDED = "Suspended",
+            "The job is held or stopped, by `suspend: true` or on the remote system; the message says which.",
+            "Set `suspend: false`, or let it go on there.";
+        HELD = "Held",
+            "The job is held on the remote system, and not because of `suspend`.",
+            "Release it there.";
+        MISSING = "Missing",
+            "The remote system has not known the job for a while; it is looked for until that is certain.",
+            "Nothing yet; if it stays so the job ends as `Lost`.";
+        CANCELLING = "Cancelling",
+            "The job's end was asked for, and the remote system has not ended it yet.",
+            "Nothing.";
+        STAGING_OUT = "StagingOut",
+            "The remote job has ended and its outputs are being sent; the message says how far they are.",
+            "Nothing.";
+        RETRYING = "Retrying",
+            "An attempt failed; the next one begins at the time in the message.",
+            "Read how the last attempt ended in the message; `kill: true` ends the job instead.";
+        SWEEPING = "Sweeping",
+            "The job is over; submissions whose reply was lost are looked for and ended.",
+            "Nothing.";
+        REPORTED = "Reported",
+            "The controller pod is not ours; status and message are what it says.",
+            "Read its log.";
+        COMPLETED = "Completed",
+            "The job ended well, and its manager has no word of its own for that.",
+            "Nothing.";
+        FAILED = "Failed",
+            "The job failed, and its manager has no word of its own for that.",
+            "Read exit code and message, then the job's standard error.";
+        STAGE_IN_NO_CLIENT = "StageInNoClient",
+            "Neither curl nor GNU wget is on the node, so no data could be moved and the job's script did not run.",
+            "Have one of them installed there, or choose other nodes.";
+        STAGE_IN_NO_PLACE = "StageInNoPlace",
+            "The job's script could not be written on the node, so it did not run.",
+            "Set `TMPDIR` there to a folder with space from which scripts can be run.";
+    }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
+use crate::conditions::doing::STATUS_REASONS;
 use crate::conditions::{REASONS, TYPES, Term};
 use crate::names::{ANNOTATION_ABANDON, API_VERSION, KIND, MAX_NAME};
 
@@ -26,6 +27,8 @@ pub fn reference_markdown() -> String {
     rules(&mut page, &schema);
     terms(&mut page, "Conditions", "`status.conditions[].type`", TYPES);
     terms(&mut page, "Reasons", "`status.conditions[].reason` and `status.reason`", REASONS);
+    let only = "`status.reason` alone; a job that ended has its manager's own word there, such as `OUT_OF_MEMORY`";
+    terms(&mut page, "Further reasons of the status", only, STATUS_REASONS);
     let _ = writeln!(
         page,
         "\n## Annotations\n\n| annotation | meaning |\n|---|---|\n| `{ANNOTATION_ABANDON}` | The BridgeJob's own UID as \

@@ -1,6 +1,7 @@
 //! The generated schema, held to the conventions of the Kubernetes API.
 
 use bridge_api::BridgeJobStatus;
+use bridge_api::conditions::doing::STATUS_REASONS;
 use bridge_api::conditions::{REASONS, TYPES};
 use serde_json::{Value, json};
 
@@ -190,7 +191,8 @@ fn an_empty_status_is_empty() {
 
 #[test]
 fn terms_are_words_and_said_once() {
-    for terms in [TYPES, REASONS] {
+    let reasons = [REASONS, STATUS_REASONS].concat();
+    for terms in [TYPES, reasons.as_slice()] {
         for (index, term) in terms.iter().enumerate() {
             assert!(term.name.bytes().all(|byte| byte.is_ascii_alphabetic()), "{}", term.name);
             assert!(terms[..index].iter().all(|other| other.name != term.name), "{}", term.name);
