@@ -36,10 +36,12 @@ impl Candidate {
     /// Returns when this instance is the leader.
     pub async fn win(&mut self, now: impl Fn() -> Timestamp) {
         loop {
-            match self.attempt(now()).await {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "the Lease could not be read or taken"),
+            match tokio::time::timeout(self.settings.duration, self.attempt(now())).await {
+                Ok(Ok(true)) => return,
+                Ok(Ok(false)) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be read or taken"),
+                // Should it have been taken all the same, the next look finds our own name in it.
+                Err(_) => tracing::warn!("no answer about the Lease in time"),
             }
             tokio::time::sleep(self.settings.duration / 5).await;
         }
@@ -65,6 +67,12 @@ impl Candidate {
 
     /// Gives the Lease back, so that the next leader need not wait for its end.
     pub async fn resign(&self) {
+        if tokio::time::timeout(self.settings.duration / 5, self.give_back()).await.is_err() {
+            tracing::debug!("no answer about giving the Lease back in time");
+        }
+    }
+
+    async fn give_back(&self) {
         let Ok(Some(mut lease)) = self.api.get_opt(&self.settings.name).await else { return };
         let Some(spec) = lease.spec.as_mut().filter(|spec| self.is_ours(spec)) else { return };
         spec.holder_identity = None;
@@ -133,5 +141,60 @@ fn settle(result: Result<Lease, kube::Error>) -> Result<bool, kube::Error> {
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kube::client::Body;
+
+    use super::*;
+
+    /// A cluster without a Lease that lets its first requests hang, as a broken connection does.
+    fn candidate(silent: usize) -> Candidate {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let asked = Arc::clone(&asked);
+            async move {
+                if asked.fetch_add(1, Ordering::Relaxed) < silent {
+                    std::future::pending::<()>().await;
+                }
+                let taken = request.method() == http::Method::POST;
+                let missing = serde_json::json!({ "kind": "Status", "code": 404, "reason": "NotFound" });
+                let answer = if taken {
+                    request.into_body().collect_bytes().await.unwrap().to_vec()
+                } else {
+                    Vec::from(missing.to_string())
+                };
+                let code = if taken { 201 } else { 404 };
+                Ok::<_, Infallible>(http::Response::builder().status(code).body(Body::from(answer)).unwrap())
+            }
+        });
+        let settings = LeaseSettings {
+            namespace: "ns".to_owned(),
+            name: "lease".to_owned(),
+            identity: "me".to_owned(),
+            duration: Duration::from_secs(15),
+        };
+        Candidate::new(Client::new(service, "ns"), settings)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lease_is_won_although_a_request_was_never_answered() {
+        let began = tokio::time::Instant::now();
+        candidate(1).win(|| Timestamp::UNIX_EPOCH).await;
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_without_answers_ends_before_its_lease_does() {
+        let began = tokio::time::Instant::now();
+        candidate(usize::MAX).keep(|| Timestamp::UNIX_EPOCH).await;
+        assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+        candidate(usize::MAX).resign().await;
     }
 }

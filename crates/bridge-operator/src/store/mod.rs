@@ -2,9 +2,14 @@
 //!
 //! # Guarantees
 //! A save carries the UID and the revision of the `ConfigMap` it means, so it can neither overwrite another's nor make one
-//! that was deleted again without its state.
+//! that was deleted again without its state. A call without an answer ends all the same: nobody knows then whether a save
+//! arrived, and whoever repeats it meets its own revision.
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bridge_core::ids::JobKey;
@@ -18,6 +23,9 @@ use serde_json::json;
 
 use crate::keys::{self, Data};
 use crate::names;
+
+/// How long an answer is waited for. A connection that broke without a word would keep a job from going on for ever.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The revision of a record whose `ConfigMap` is gone.
 const GONE: &str = "gone";
@@ -60,10 +68,10 @@ impl ConfigMapStore {
     }
 
     async fn get(&self) -> Result<Option<ConfigMap>, String> {
-        match self.api.get_opt(&self.name).await {
-            Ok(map) => Ok(map.filter(|map| map.uid().as_deref() == Some(self.uid.as_str()))),
-            Err(error) => Err(format!("ConfigMap {} could not be read: {error}", self.name)),
-        }
+        let unread = |why: String| format!("ConfigMap {} could not be read: {why}", self.name);
+        let map =
+            answer(self.api.get_opt(&self.name)).await.map_err(&unread)?.map_err(|error| unread(error.to_string()));
+        Ok(map?.filter(|map| map.uid().as_deref() == Some(self.uid.as_str())))
     }
 
     fn remember(&self, record: &JobRecord) {
@@ -121,16 +129,23 @@ impl JobStore for ConfigMapStore {
         };
         let data = written(record).map_err(|error| unavailable(error.to_string()))?;
         let patch = json!({ "metadata": { "uid": self.uid, "resourceVersion": revision }, "data": data });
-        match self.api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        let unwritten = |why: String| unavailable(format!("ConfigMap {} could not be written: {why}", self.name));
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        match answer(self.api.patch(&self.name, &params, &patch)).await.map_err(&unwritten)? {
             Ok(map) => {
                 self.remember(record);
                 Ok(Revision(map.resource_version().unwrap_or_default()))
             }
             Err(kube::Error::Api(status)) if status.code == 409 => Err(SaveError::Conflict),
             Err(kube::Error::Api(status)) if status.code == 404 => self.save_gone(record),
-            Err(error) => Err(unavailable(format!("ConfigMap {} could not be written: {error}", self.name))),
+            Err(error) => Err(unwritten(error.to_string())),
         }
     }
+}
+
+/// Waits for an answer, but not for ever.
+async fn answer<T>(call: impl Future<Output = T>) -> Result<T, String> {
+    tokio::time::timeout(PATIENCE, call).await.map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))
 }
 
 /// The record and what it means in the contract's keys. A key once written is never cleared.

@@ -34,7 +34,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::keys::{self, Data};
 use crate::names;
-use crate::store::{ConfigMapStore, Keeper};
+use crate::store::{ConfigMapStore, Keeper, PATIENCE};
 
 /// How long a binding that was just made may take to be effective.
 const BINDING_PATIENCE: Duration = Duration::from_secs(30);
@@ -213,16 +213,17 @@ async fn read_first(maps: &Api<ConfigMap>, settings: &WorkerSettings) -> Result<
     let mut pause = Duration::from_millis(100);
     loop {
         let patient = began.elapsed() < BINDING_PATIENCE;
-        match maps.get_opt(&name).await {
-            Ok(Some(map)) => return Ok(map),
-            Ok(None) if settings.config_map_uid.is_none() && patient => {}
-            Ok(None) => return Err(WorkerError::Missing { name, namespace }),
-            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => {
+        match tokio::time::timeout(PATIENCE, maps.get_opt(&name)).await {
+            Ok(Ok(Some(map))) => return Ok(map),
+            Ok(Ok(None)) if settings.config_map_uid.is_none() && patient => {}
+            Ok(Ok(None)) => return Err(WorkerError::Missing { name, namespace }),
+            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => {
                 if !patient {
                     return Err(WorkerError::Forbidden { name, namespace });
                 }
             }
-            Err(error) => tracing::warn!(%error, "the API server does not answer; trying again"),
+            Ok(Err(error)) => tracing::warn!(%error, "the API server does not answer; trying again"),
+            Err(_) => tracing::warn!("the API server does not answer in time; trying again"),
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(5));
