@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use bridge_api::{BridgeJob, BridgeJobStatus, JobStatus};
 use bridge_core::status::StatusView;
+use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
+use super::cluster_watch::watch;
 use super::crd::print;
 use super::{block_on, cluster, list};
 use crate::cli::{
@@ -48,6 +49,7 @@ pub(super) fn trouble(what: &str, error: &kube::Error) -> Failure {
         kube::Error::Api(status) if matches!(status.code, 400 | 403 | 404 | 409 | 422) => {
             Failure::input(format!("{what}: {}", status.message))
         }
+        kube::Error::Api(status) => Failure::trouble(format!("{what}: {}", status.message)),
         error => Failure::trouble(format!("{what}: {}", cluster::chain(error))),
     }
 }
@@ -269,6 +271,10 @@ pub fn wait(arguments: &WaitArguments) -> Result<u8, Failure> {
         let place = Place::find(&arguments.cluster).await?;
         let limit = arguments.timeout.map_or(Duration::MAX, Duration::from_secs);
         let all = async {
+            for name in &arguments.names {
+                let (jobs, job) = place.locate(name);
+                jobs.get_metadata(job).await.map_err(|error| trouble(&format!("job {name}"), &error))?;
+            }
             let mut exits = Vec::new();
             for name in &arguments.names {
                 exits.push(until_ended(&place, name, arguments.output).await?);
@@ -285,21 +291,25 @@ pub fn wait(arguments: &WaitArguments) -> Result<u8, Failure> {
 /// Waits until a job has ended, or is gone, and tells how.
 async fn until_ended(place: &Place, name: &str, format: Format) -> Result<JobExit, Failure> {
     let (jobs, job) = place.locate(name);
-    let what = format!("job {name}");
-    if jobs.get_opt(job).await.map_err(|error| trouble(&what, &error))?.is_none() {
-        return Err(Failure::input(format!("{what}: there is no such BridgeJob")));
-    }
-    let over = |job: Option<&BridgeJob>| job.is_none_or(|job| view(job).ended);
-    let ended = await_condition(jobs, job, over)
-        .await
-        .map_err(|error| Failure::trouble(format!("{what}: {}", cluster::chain(&error))))?;
-    let Some(job) = ended else {
+    let Some(job) = ended(watch(jobs, job, &format!("job {name}"))).await? else {
         eprintln!("{name}: deleted");
         return Ok(JobExit::NotEnded);
     };
     tell(&job, format)?;
     let words = words(&job.status.unwrap_or_default());
     Ok(JobExit::Ended(words.status, words.process_exit_code()))
+}
+
+/// The job as it ended; none if it was deleted.
+async fn ended(changes: impl Stream<Item = Result<Option<BridgeJob>, Failure>>) -> Result<Option<BridgeJob>, Failure> {
+    let mut changes = std::pin::pin!(changes);
+    while let Some(change) = changes.next().await {
+        let job = change?;
+        if job.as_ref().is_none_or(|job| view(job).ended) {
+            return Ok(job);
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]

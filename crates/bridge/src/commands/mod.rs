@@ -1,8 +1,11 @@
 //! One module a command.
 
 pub mod cluster;
+mod cluster_follow;
 pub mod cluster_jobs;
+mod cluster_lines;
 pub mod cluster_logs;
+mod cluster_watch;
 pub mod completions;
 pub mod crd;
 pub mod kill;
