@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use bridge_api::conditions::doing::STATUS_REASONS;
 use bridge_api::conditions::{REASONS, TYPES, Term};
@@ -138,5 +139,54 @@ fn every_reason_of_a_status_is_explained_and_every_explained_one_is_seen() {
         // What a pod that is not ours says, and what a manager may say of an end.
         let from_elsewhere = ["Reported", "StageInNoClient", "StageInNoPlace"].contains(&term.name);
         assert!(from_elsewhere || seen.contains(term.name), "{} is never the reason of a status", term.name);
+    }
+}
+
+/// All source but tests.
+fn sources(folder: &Path, into: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() {
+            if name != "tests" {
+                sources(&path, into);
+            }
+        } else if path.extension().is_some_and(|kind| kind == "rs") && !name.ends_with("tests.rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            into.push_str(text.split("#[cfg(test)]").next().unwrap());
+        }
+    }
+}
+
+/// `SecretMissing` is `SECRET_MISSING` in the source.
+fn constant(word: &str) -> String {
+    let mut name = String::new();
+    for char in word.chars() {
+        if char.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(char.to_ascii_uppercase());
+    }
+    name
+}
+
+#[test]
+fn every_word_of_a_condition_is_said_somewhere() {
+    let mut source = String::new();
+    for name in ["bridge-operator", "bridge-core", "bridge-adapters"] {
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src"), &mut source);
+    }
+    let quoted = |word: &str| source.contains(&format!("\"{word}\""));
+    for term in [TYPES, REASONS].concat() {
+        let named = ["terms", "reasons"].iter().any(|module| {
+            let path = format!("{module}::{}", constant(term.name));
+            source.match_indices(&path).any(|(at, _)| {
+                !source[at + path.len()..].starts_with(|next: char| next.is_ascii_uppercase() || next == '_')
+            })
+        });
+        assert!(named || quoted(term.name), "{} is explained and never said", term.name);
+    }
+    for term in STATUS_REASONS {
+        assert!(quoted(term.name), "{} is explained and never said", term.name);
     }
 }

@@ -331,4 +331,19 @@ mod tests {
         });
         assert_eq!((view(&job).process_exit_code, view(&job).ended), (7, true));
     }
+    #[tokio::test]
+    async fn waiting_ends_with_the_job_its_deletion_or_a_refusal() {
+        let job = |status| {
+            let spec = json!({ "resourceURL": "http://x", "jobdata": { "jobscript": "s" } });
+            let mut job = BridgeJob::new("hello", serde_json::from_value(spec).unwrap());
+            job.status = Some(BridgeJobStatus { jobstatus: Some(status), ..BridgeJobStatus::default() });
+            Ok(Some(job))
+        };
+        let changes = || vec![job(JobStatus::Pending), job(JobStatus::Running)];
+        let after = |last| futures::stream::iter(changes().into_iter().chain([last]));
+        assert_eq!(view(&ended(after(job(JobStatus::Killed))).await.unwrap().unwrap()).status, "KILLED");
+        assert!(ended(after(Ok(None))).await.unwrap().is_none());
+        let refused = Failure::input("may not be watched");
+        assert_eq!(ended(after(Err(refused.clone()))).await.unwrap_err(), refused);
+    }
 }
