@@ -85,6 +85,11 @@ impl Store {
         Ok(Self { plan: plan.clone(), place, keys, transport, authorities })
     }
 
+    /// The keys that requests are signed with.
+    pub(super) fn keys(&self) -> &Arc<Keys> {
+        &self.keys
+    }
+
     /// PEM of the authorities that sign the store's certificate.
     pub(super) fn authorities(&self) -> Option<&str> {
         self.authorities.as_deref()

@@ -57,6 +57,11 @@ impl Keys {
         Ok(before.is_none_or(|before| !before.same_as(&now)))
     }
 
+    /// Whether the Secret now holds others than those that a request was made with.
+    pub(super) async fn renewed_since(&self, before: &Credentials) -> bool {
+        self.current(Duration::ZERO).await.is_ok_and(|(_, now)| !before.same_as(&now))
+    }
+
     /// How long URLs that are signed now are good: until the session token ends, and seven days at most.
     pub(super) async fn life(&self, now: Timestamp) -> Result<SignatureLife, KeyError> {
         const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -1,15 +1,22 @@
 //! Sending a stream of unknown length with bounded memory.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use bridge_core::plan::ObjectRef;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::{BoxStream, Fuse};
-use object_store::{MultipartUpload, ObjectStore, PutMultipartOptions, PutPayload};
+use object_store::aws::AmazonS3;
+use object_store::multipart::{MultipartStore as _, PartId};
+use object_store::path::Path;
+use object_store::{MultipartId, PutMultipartOptions, PutPayload};
 use sha2::{Digest, Sha256};
 use tokio::task::JoinSet;
 
 use super::client::{CHECKSUM, Store, TOKEN, attributes};
-use super::error::{Kind, StorageError, quoted};
+use super::error::{Kind, StorageError, is_denied, quoted};
+use super::keys::Keys;
 use super::meter::Meter;
 
 const MIB: usize = 1024 * 1024;
@@ -17,16 +24,17 @@ const MIB: usize = 1024 * 1024;
 const WHOLE: usize = 8 * MIB;
 /// S3 takes no more parts.
 const MOST_PARTS: usize = 10_000;
-/// All parts that are in memory at a time.
-const BUDGET: usize = 16 * MIB;
-/// S3 takes none that are smaller than the first; the last leaves room for one at a time.
-const PARTS: [usize; 3] = [5 * MIB, 8 * MIB, BUDGET];
+/// All parts that are in memory at a time: one is read while another is on its way. The program itself takes 23 MiB of
+/// the 32 that are allowed.
+const BUDGET: usize = 10 * MIB;
+/// S3 takes none that are smaller than the first; of the second there is room for one.
+const PARTS: [usize; 2] = [5 * MIB, BUDGET];
 
-/// The size of a file's parts: small, so that several are on their way at a time, and large enough for all of it.
+/// The size of a file's parts: small, so that two are in memory at a time, if that is enough for all of it.
 fn part_size(size: Option<u64>) -> usize {
-    let [_, middle, largest] = PARTS;
-    let fits = |part: &usize| size.is_some_and(|size| size.div_ceil(*part as u64) <= MOST_PARTS as u64);
-    if size.is_none() { middle } else { PARTS.into_iter().find(fits).unwrap_or(largest) }
+    let [small, large] = PARTS;
+    let fits = |size: u64| size.div_ceil(small as u64) <= MOST_PARTS as u64;
+    if size.is_some_and(fits) { small } else { large }
 }
 
 /// What is sent, in pieces.
@@ -105,25 +113,68 @@ impl Pieces<'_> {
     }
 }
 
+/// An upload in parts that the store knows.
+struct Upload {
+    store: AmazonS3,
+    path: Path,
+    id: MultipartId,
+    keys: Arc<Keys>,
+}
+
+impl Upload {
+    async fn put(&self, number: usize, part: &Bytes) -> object_store::Result<PartId> {
+        self.with_keys(|| self.store.put_part(&self.path, &self.id, number, PutPayload::from_bytes(part.clone()))).await
+    }
+
+    /// Makes an object of all parts. Returns its tag.
+    async fn complete(&self, parts: Vec<PartId>) -> object_store::Result<Option<String>> {
+        let done = self.with_keys(|| self.store.complete_multipart(&self.path, &self.id, parts.clone())).await;
+        Ok(done?.e_tag)
+    }
+
+    /// Once more if the keys were refused and there are others by now, as may be in the middle of a long upload.
+    async fn with_keys<T, F>(&self, call: impl Fn() -> F) -> object_store::Result<T>
+    where
+        F: Future<Output = object_store::Result<T>>,
+    {
+        let Ok(before) = self.keys.credentials().await else { return call().await };
+        match call().await {
+            Err(error) if is_denied(&error) && self.keys.renewed_since(&before).await => call().await,
+            result => result,
+        }
+    }
+}
+
 /// Parts on their way, and the memory of those that have arrived. All end when this is dropped.
-#[derive(Default)]
 struct UnderWay {
-    parts: JoinSet<object_store::Result<Bytes>>,
+    upload: Arc<Upload>,
+    tasks: JoinSet<object_store::Result<(usize, PartId, Bytes)>>,
+    count: usize,
+    arrived: BTreeMap<usize, PartId>,
     free: Vec<BytesMut>,
 }
 
 impl UnderWay {
+    fn new(upload: Arc<Upload>) -> Self {
+        Self { upload, tasks: JoinSet::new(), count: 0, arrived: BTreeMap::new(), free: Vec::new() }
+    }
+
     /// Begins to send a part; the task makes its signature beside the reading of the next.
-    fn send(&mut self, upload: &mut dyn MultipartUpload, part: Bytes) {
-        let sent = upload.put_part(PutPayload::from_bytes(part.clone()));
-        self.parts.spawn(async move { sent.await.map(|()| part) });
+    fn send(&mut self, part: Bytes) {
+        let (upload, number) = (Arc::clone(&self.upload), self.count);
+        self.count += 1;
+        self.tasks.spawn(async move { upload.put(number, &part).await.map(|id| (number, id, part)) });
     }
 
     /// Waits until fewer than `most` are on their way.
     async fn below(&mut self, most: usize) -> object_store::Result<()> {
-        while self.parts.len() >= most {
-            match self.parts.join_next().await {
-                Some(Ok(part)) => self.free.extend(part?.try_into_mut()),
+        while self.tasks.len() >= most {
+            match self.tasks.join_next().await {
+                Some(Ok(sent)) => {
+                    let (number, id, part) = sent?;
+                    self.arrived.insert(number, id);
+                    self.free.extend(part.try_into_mut());
+                }
                 Some(Err(lost)) => {
                     return Err(object_store::Error::Generic { store: "S3", source: Box::new(lost) });
                 }
@@ -131,6 +182,12 @@ impl UnderWay {
             }
         }
         Ok(())
+    }
+
+    /// Waits for all.
+    async fn complete(mut self) -> object_store::Result<Option<String>> {
+        self.below(1).await?;
+        self.upload.complete(self.arrived.into_values().collect()).await
     }
 }
 
@@ -175,18 +232,19 @@ impl Store {
                 self.put(object, payload, &[(CHECKSUM, &sha256), (TOKEN, token)]).await.map_err(SendError::Store)?;
             return Ok(Sent { size: pieces.size, sha256, etag, in_one_piece: true });
         }
-        let begin = |store: object_store::aws::AmazonS3, path| {
+        let begin = |store: AmazonS3, path: Path| {
             let options =
                 PutMultipartOptions { attributes: attributes(&[(TOKEN, token)]), ..PutMultipartOptions::default() };
-            async move { store.put_multipart_opts(&path, options).await }
+            async move { store.create_multipart_opts(&path, options).await.map(|id| (store, path, id)) }
         };
-        let mut upload = self.with_keys("writing", object, begin).await.map_err(SendError::Store)?;
-        let sent = self.send_parts(object, first, &mut pieces, upload.as_mut()).await;
+        let (store, path, id) = self.with_keys("writing", object, begin).await.map_err(SendError::Store)?;
+        let upload = Arc::new(Upload { store, path, id, keys: Arc::clone(self.keys()) });
+        let sent = self.send_parts(object, first, &mut pieces, &upload).await;
         match sent {
             Ok(etag) => Ok(Sent { size: pieces.size, sha256: hex(&pieces.hash.finalize()), etag, in_one_piece: false }),
             Err(error) => {
                 // Parts without an end cost money; should this fail as well, a lifecycle rule of the bucket has to help.
-                upload.abort().await.ok();
+                upload.store.abort_multipart(&upload.path, &upload.id).await.ok();
                 Err(error)
             }
         }
@@ -197,29 +255,26 @@ impl Store {
         object: &ObjectRef,
         first: Vec<Bytes>,
         pieces: &mut Pieces<'_>,
-        upload: &mut dyn MultipartUpload,
+        upload: &Arc<Upload>,
     ) -> Result<Option<String>, SendError> {
         let explain = |error: object_store::Error| SendError::Store(self.explain("writing", object, &error));
         let at_a_time = BUDGET / pieces.part;
-        let mut under_way = UnderWay::default();
-        let mut count = first.len();
+        let mut under_way = UnderWay::new(Arc::clone(upload));
         for part in first {
-            under_way.send(upload, part);
+            under_way.send(part);
         }
         loop {
             under_way.below(at_a_time).await.map_err(explain)?;
             let part = pieces.part(under_way.free.pop().unwrap_or_default()).await.map_err(SendError::Source)?;
             if part.is_empty() {
-                under_way.below(1).await.map_err(explain)?;
-                return Ok(upload.complete().await.map_err(explain)?.e_tag);
+                return under_way.complete().await.map_err(explain);
             }
-            count += 1;
-            if count > MOST_PARTS {
+            if under_way.count == MOST_PARTS {
                 let limit = (MOST_PARTS * pieces.part) >> 30;
                 let message = format!("writing {}: the file is larger than {limit} GiB; split it", quoted(object));
                 return Err(SendError::Store(StorageError::new(Kind::Refused, message)));
             }
-            under_way.send(upload, part);
+            under_way.send(part);
         }
     }
 }
@@ -232,14 +287,12 @@ mod tests {
     fn parts_are_as_small_as_the_file_allows() {
         const GIB: u64 = 1 << 30;
         for (size, part) in [
-            (None, 8),
+            (None, 10),
             (Some(0), 5),
             (Some(48 * GIB), 5),
             (Some(50_000 * MIB as u64), 5),
-            (Some(50_000 * MIB as u64 + 1), 8),
-            (Some(78 * GIB), 8),
-            (Some(79 * GIB), 16),
-            (Some(u64::MAX), 16),
+            (Some(50_000 * MIB as u64 + 1), 10),
+            (Some(u64::MAX), 10),
         ] {
             assert_eq!(part_size(size), part * MIB, "{size:?}");
         }

@@ -1,9 +1,17 @@
 //! A store that refuses, stumbles or gives back something else.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use bridge_adapters::storage::S3Staging;
+use bridge_core::clock::SystemClock;
+use bridge_core::credentials::{CredentialError, CredentialSource, Credentials};
 use bridge_core::plan::ScriptSource;
+use bridge_testkit::s3::Request;
 use bytes::Bytes;
 
-use super::{Scene, object, sha256};
+use super::{Scene, credentials, object, sha256};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_part_that_fails_is_sent_again_and_no_other() {
@@ -17,6 +25,37 @@ async fn a_part_that_fails_is_sent_again_and_no_other() {
     assert!(scene.stored("hello/large") == content);
     assert_eq!(scene.server.door().puts("/results/hello/large"), 3 + 2, "three parts, two of them twice");
     assert_eq!(scene.server.door().puts("/results/hello/stdout"), 2);
+}
+
+/// A session token that is renewed before each reading.
+#[derive(Debug)]
+struct Renewed {
+    pairs: Vec<(String, String)>,
+    reads: AtomicUsize,
+}
+
+#[async_trait]
+impl CredentialSource for Renewed {
+    async fn read(&self) -> Result<Credentials, CredentialError> {
+        let token = format!("token-{}", self.reads.fetch_add(1, Ordering::Relaxed));
+        Ok(Credentials::from_pairs(self.pairs.iter().cloned().chain([("sessiontoken".to_owned(), token)])))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_ends_in_the_middle_of_an_upload_is_replaced_and_the_upload_goes_on() {
+    let mut scene = Scene::new().await.files(&["large"]);
+    let content: Bytes = (0..17_000_000_u32).map(|at| at.to_le_bytes()[1]).collect();
+    scene.desk.files.insert("large".to_owned(), content.clone());
+    let keys = Renewed { pairs: credentials(&scene.server), reads: AtomicUsize::new(0) };
+    let staging = S3Staging::new(Arc::new(keys), Arc::new(SystemClock::new()));
+    // Parts that are on their way at the same time meet it at the same time.
+    scene.server.door().refuse("PUT", "/results/hello/large", (400, "ExpiredToken"), 2);
+    scene.take_with(&staging).await.unwrap();
+    assert!(scene.stored("hello/large") == content);
+    assert_eq!(scene.server.door().puts("/results/hello/large"), 4 + 2);
+    let begun = |request: &&Request| request.method == "POST" && request.path == "/results/hello/large";
+    assert_eq!(scene.server.door().seen().iter().filter(begun).count(), 2, "one beginning, one end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
