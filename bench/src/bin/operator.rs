@@ -114,7 +114,9 @@ impl Bench {
             let name = format!("job-{number}");
             let mark = self.slurm.folder().join(&name);
             let before = self.slurm.job_ids().len();
-            let job = self.job(&name, &format!("sleep 2; touch {}", mark.display()), &json!({}))?;
+            let halfway = self.slurm.folder().join(format!("{name}-halfway"));
+            let script = format!("sleep 2; touch {}; sleep 2; touch {}", halfway.display(), mark.display());
+            let job = self.job(&name, &script, &json!({}))?;
             let pod_name = names::pod(&name);
             let created = await_condition(pods.clone(), &pod_name, |pod: Option<&Pod>| pod.is_some());
             let running = await_condition(pods.clone(), &pod_name, |pod: Option<&Pod>| phase(pod) == Some("Running"));
@@ -126,12 +128,12 @@ impl Bench {
                 began.elapsed()
             };
             let ended = async {
-                while !mark.exists() {
-                    tokio::time::sleep(Duration::from_millis(2)).await;
-                }
-                let end = Instant::now();
+                until_exists(&halfway).await;
                 // By now it has done all that it does, but for the last word.
-                (end, pods.get(&pod_name).await.ok().and_then(|pod| worker(&pod)))
+                let worker = pods.get(&pod_name).await.ok().and_then(|pod| worker(&pod));
+                let held = (worker.as_deref().and_then(resident), worker.as_deref().and_then(charged));
+                until_exists(&mark).await;
+                (Instant::now(), held)
             };
             let done = async {
                 let done = |job: Option<&BridgeJob>| status(job).jobstatus == Some(JobStatus::Done);
@@ -149,10 +151,10 @@ impl Bench {
             lives.created.push(created?);
             lives.running.push(running?);
             lives.accepted.push(accepted);
-            let (end, worker) = ended;
+            let (end, (resident, charged)) = ended;
             lives.told.push(done?.saturating_duration_since(end));
-            lives.workers.extend(worker.as_deref().and_then(resident));
-            lives.pods.extend(worker.as_deref().and_then(charged));
+            lives.workers.extend(resident);
+            lives.pods.extend(charged);
         }
         Ok(lives)
     }
@@ -242,6 +244,12 @@ fn operators() -> Vec<u64> {
         line.starts_with(b"/bridge\0operator\0")
     };
     processes().filter(is_operator).filter_map(|process| resident(&process)).collect()
+}
+
+async fn until_exists(file: &Path) {
+    while !file.exists() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 fn worker(pod: &Pod) -> Option<PathBuf> {
