@@ -7,14 +7,14 @@ use std::time::Duration;
 use bridge_api::{BridgeJob, names as api};
 use bridge_core::clock::Clock;
 use bridge_core::plan::ImageRules;
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::runtime::controller::{Config, Controller};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::events::Publisher;
 use crate::health::{self, Pages};
@@ -22,7 +22,7 @@ use crate::job::controller::Reconciler;
 use crate::lease::Candidate;
 use crate::metrics::{Key, Metrics};
 use crate::settings::Settings;
-use crate::sweep::Sweeper;
+use crate::sweep::{Suspects, Sweeper};
 
 type JobMeta = PartialObjectMeta<BridgeJob>;
 
@@ -161,9 +161,9 @@ async fn control(
         if let Ok(mut stores) = stores.lock() {
             stores.push(reader.clone());
         }
-        let nudge = Arc::new(Notify::new());
-        let sweeper = Sweeper::new(client.clone(), namespace.cloned(), reader.clone(), Arc::clone(&nudge));
-        let control = control_one(client, namespace, settings.concurrency, reconciler, reader, writer, nudge, stop);
+        let suspects = Arc::new(Suspects::default());
+        let sweeper = Sweeper::new(client.clone(), namespace.cloned(), reader.clone(), Arc::clone(&suspects));
+        let control = control_one(client, namespace, settings.concurrency, reconciler, reader, writer, suspects, stop);
         async move {
             tokio::select! {
                 () = control => {}
@@ -182,7 +182,7 @@ async fn control_one(
     reconciler: &Arc<Reconciler>,
     reader: Store<JobMeta>,
     writer: reflector::store::Writer<JobMeta>,
-    nudge: Arc<Notify>,
+    suspects: Arc<Suspects>,
     stop: &watch::Receiver<bool>,
 ) {
     // Metadata only: memory stays small however long the scripts are, one object that cannot be understood stops nothing,
@@ -194,6 +194,15 @@ async fn control_one(
             job.metadata.annotations.get_or_insert_default().remove("kubectl.kubernetes.io/last-applied-configuration");
         })
         .reflect(writer)
+        .inspect_ok({
+            let suspects = Arc::clone(&suspects);
+            move |event| {
+                // One that was taken away by force leaves its ConfigMap, and nothing else may ever tell of that.
+                if let watcher::Event::Delete(job) = event {
+                    suspects.add(job.namespace().unwrap_or_default(), job.name_any());
+                }
+            }
+        })
         .applied_objects()
         .predicate_filter(changed, kube::runtime::PredicateConfig::default());
     let made =
@@ -208,8 +217,8 @@ async fn control_one(
         .graceful_shutdown_on(stopped(stop.clone()))
         .watches_stream(maps, move |map| {
             let job = job_of(map.namespace(), map.labels());
-            if job.as_ref().is_some_and(|job| known.get(job).is_none()) {
-                nudge.notify_one();
+            if let Some(gone) = job.as_ref().filter(|job| known.get(job).is_none()) {
+                suspects.add(gone.namespace.clone().unwrap_or_default(), gone.name.clone());
             }
             job
         })

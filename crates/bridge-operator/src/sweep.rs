@@ -2,7 +2,8 @@
 //!
 //! The worker is told to cancel first; what has ended, or never began, is deleted.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bridge_api::{BridgeJob, names as api};
@@ -21,12 +22,31 @@ const PERIOD: Duration = Duration::from_mins(5);
 /// A deletion that is under way removes both objects within moments.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Jobs that are gone and may have left something behind, by namespace and name.
+#[derive(Debug, Default)]
+pub struct Suspects {
+    jobs: Mutex<BTreeSet<(String, String)>>,
+    wake: Notify,
+}
+
+impl Suspects {
+    /// One more.
+    pub fn add(&self, namespace: String, job: String) {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).insert((namespace, job));
+        self.wake.notify_one();
+    }
+
+    fn take(&self) -> BTreeSet<(String, String)> {
+        std::mem::take(&mut self.jobs.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// Looks for `ConfigMap`s without a job.
 pub struct Sweeper {
     client: Client,
     namespace: Option<String>,
     jobs: Store<PartialObjectMeta<BridgeJob>>,
-    nudge: Arc<Notify>,
+    suspects: Arc<Suspects>,
 }
 
 impl std::fmt::Debug for Sweeper {
@@ -42,22 +62,43 @@ impl Sweeper {
         client: Client,
         namespace: Option<String>,
         jobs: Store<PartialObjectMeta<BridgeJob>>,
-        nudge: Arc<Notify>,
+        suspects: Arc<Suspects>,
     ) -> Self {
-        Self { client, namespace, jobs, nudge }
+        Self { client, namespace, jobs, suspects }
     }
 
-    /// Sweeps now and then, and when a `ConfigMap` without a job was seen; never returns.
+    /// Sweeps now and then, and looks at each suspect; never returns.
     pub async fn run(self) {
         if self.jobs.wait_until_ready().await.is_err() {
             std::future::pending::<()>().await;
         }
+        let mut due = tokio::time::Instant::now();
         loop {
-            if let Err(error) = self.sweep().await {
-                tracing::debug!(%error, "the sweep broke off");
+            if tokio::time::Instant::now() >= due {
+                if let Err(error) = self.sweep().await {
+                    tracing::debug!(%error, "the sweep broke off");
+                }
+                due = tokio::time::Instant::now() + PERIOD;
             }
-            let _ = tokio::time::timeout(PERIOD, self.nudge.notified()).await;
-            tokio::time::sleep(PATIENCE).await;
+            if tokio::time::timeout_at(due, self.suspects.wake.notified()).await.is_ok() {
+                tokio::time::sleep(PATIENCE).await;
+                self.look_at_suspects().await;
+            }
+        }
+    }
+
+    async fn look_at_suspects(&self) {
+        for (namespace, job) in self.suspects.take() {
+            let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &namespace);
+            let looked = match maps.get_metadata_opt(&names::config_map(&job)).await {
+                Ok(Some(map)) => self.look_at(&map).await,
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = looked {
+                tracing::debug!(namespace, job, %error, "what is left of a job could not be looked at");
+                self.suspects.add(namespace, job);
+            }
         }
     }
 

@@ -158,6 +158,7 @@ fn the_fields_of_the_contract_are_spelt_as_ever() {
             "observedGeneration",
             "outputs",
             "outputsTotal",
+            "podWords",
             "queue",
             "reason",
             "recordSeq",

@@ -256,12 +256,6 @@ async fn a_job_taken_away_by_force_is_swept_and_cancelled() {
     let bare = json!({ "metadata": { "finalizers": null } });
     bed.jobs().patch("job", &PatchParams::default(), &Patch::Merge(bare)).await.unwrap();
     let _ = bed.jobs().delete("job", &DeleteParams::default()).await.unwrap();
-    // Anything that happens to the ConfigMap makes the operator look.
-    let note = json!({ "metadata": { "annotations": { "test": "x" } } });
-    bed.api::<ConfigMap>()
-        .patch(&names::config_map("job"), &PatchParams::default(), &Patch::Merge(note))
-        .await
-        .unwrap();
     bed.until_gone(&bed.api::<ConfigMap>(), &names::config_map("job")).await;
     assert!(bed.remote_state(&id).await.contains("CANCELLED"));
 }
