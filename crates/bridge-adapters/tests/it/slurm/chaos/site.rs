@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bridge_testkit::lab::{self, Lab};
 
@@ -46,6 +46,24 @@ impl Site {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Waits until slurmctld has written down what it knows now, which it does every few seconds if there is anything
+    /// new.
+    pub(super) async fn written(&self, knows: impl Fn() -> bool) {
+        let file = self.folder.join("spool/slurmctld/job_state");
+        let written = || std::fs::metadata(&file).and_then(|file| file.modified()).ok();
+        let waiting = async {
+            while !knows() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let now = SystemTime::now();
+            while written().is_none_or(|at| at <= now) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        // With nothing new it writes nothing, and has nothing to lose either.
+        let _ = tokio::time::timeout(Duration::from_secs(15), waiting).await;
     }
 
     /// Has the node tell slurmctld which jobs it has. Those whose end slurmctld has forgotten would run for ever in
