@@ -2,11 +2,12 @@
 //!
 //! # Guarantees
 //! At most one instance believes to be the leader, as long as clocks run at about the same rate: a leader that cannot renew
-//! ends before its Lease does. Nothing depends on it for correctness: deletes carry UIDs, and writes revisions.
+//! ends before its Lease does, and makes nothing once it is over. Little depends on it: deletes carry UIDs, and writes revisions.
 //!
 //! Own code instead of a crate: it is one object and one compare-and-set, and giving the Lease back at the end of a process
 //! has to be tied to this process's shutdown.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,11 +18,34 @@ use kube::{Api, Client};
 
 use crate::settings::LeaseSettings;
 
+/// Whether the Lease is surely still ours, for those who are about to make something: a process that was stopped in the
+/// middle of a pass and goes on much later must not finish what another has long taken over.
+#[derive(Debug, Clone)]
+pub struct Leadership {
+    renewed: Arc<Mutex<Option<tokio::time::Instant>>>,
+    duration: Duration,
+}
+
+impl Leadership {
+    /// Whether it holds at this moment.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        renewed.is_some_and(|at| at.elapsed() < self.duration)
+    }
+
+    /// The Lease was asked for at this moment, and given.
+    fn renewed(&self, asked: tokio::time::Instant) {
+        *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
+    }
+}
+
 /// Tries to get and keep the Lease.
 #[derive(Debug)]
 pub struct Candidate {
     api: Api<Lease>,
     settings: LeaseSettings,
+    leadership: Leadership,
     /// The foreign Lease as last seen and since when it has not changed, on our clock alone.
     seen: Option<(Option<String>, tokio::time::Instant)>,
 }
@@ -30,14 +54,22 @@ impl Candidate {
     /// A candidate under its settings.
     #[must_use]
     pub fn new(client: Client, settings: LeaseSettings) -> Self {
-        Self { api: Api::namespaced(client, &settings.namespace), settings, seen: None }
+        let leadership = Leadership { renewed: Arc::default(), duration: settings.duration };
+        Self { api: Api::namespaced(client, &settings.namespace), settings, leadership, seen: None }
+    }
+
+    /// Tells others whether the Lease is ours.
+    #[must_use]
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
     }
 
     /// Returns when this instance is the leader.
     pub async fn win(&mut self, now: impl Fn() -> Timestamp) {
         loop {
+            let asked = tokio::time::Instant::now();
             match tokio::time::timeout(self.settings.duration, self.attempt(now())).await {
-                Ok(Ok(true)) => return,
+                Ok(Ok(true)) => return self.leadership.renewed(asked),
                 Ok(Ok(false)) => {}
                 Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be read or taken"),
                 // Should it have been taken all the same, the next look finds our own name in it.
@@ -53,8 +85,12 @@ impl Candidate {
         loop {
             tokio::time::sleep(self.settings.duration / 5).await;
             let pause = self.settings.duration * 2 / 3;
+            let asked = tokio::time::Instant::now();
             match tokio::time::timeout(self.settings.duration / 5, self.attempt(now())).await {
-                Ok(Ok(true)) => renewed = tokio::time::Instant::now(),
+                Ok(Ok(true)) => {
+                    renewed = asked;
+                    self.leadership.renewed(asked);
+                }
                 Ok(Ok(false)) => return,
                 Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be renewed"),
                 Err(_) => tracing::warn!("the Lease could not be renewed in time"),
@@ -147,7 +183,6 @@ fn settle(result: Result<Lease, kube::Error>) -> Result<bool, kube::Error> {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use kube::client::Body;
@@ -196,5 +231,16 @@ mod tests {
         candidate(usize::MAX).keep(|| Timestamp::UNIX_EPOCH).await;
         assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
         candidate(usize::MAX).resign().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_was_stopped_for_longer_than_its_lease_makes_nothing_more() {
+        let mut candidate = candidate(0);
+        let leadership = candidate.leadership();
+        assert!(!leadership.holds());
+        candidate.win(|| Timestamp::UNIX_EPOCH).await;
+        assert!(leadership.holds());
+        tokio::time::advance(Duration::from_secs(15)).await;
+        assert!(!leadership.holds());
     }
 }

@@ -93,6 +93,7 @@ async fn act(
     tracing::info!("acting");
     metrics.set_leader(true);
     let reconciler = Arc::new(Reconciler {
+        leadership: candidate.as_ref().map(Candidate::leadership),
         images: ImageRules::cluster(settings.worker_image.clone(), settings.replace_image.clone()),
         worker_image: settings.worker_image.clone(),
         publisher: Publisher::new(client.clone(), settings.lease.as_ref().map(|lease| lease.identity.clone())),

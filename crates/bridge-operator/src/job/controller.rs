@@ -20,6 +20,7 @@ use super::report::{Context, Report, is_final};
 use super::seen::{PodPhase, SeenMap, SeenPod};
 use super::{dereference, report};
 use crate::events::{News, Publisher, news};
+use crate::lease::Leadership;
 use crate::metrics::Metrics;
 use crate::names;
 
@@ -81,6 +82,8 @@ pub struct Reconciler {
     pub metrics: Metrics,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// Whether this instance is still the one that acts; none for a single one.
+    pub leadership: Option<Leadership>,
     /// Since when a job's status waits for being written.
     pub settling: Mutex<HashMap<String, tokio::time::Instant>>,
 }
@@ -188,6 +191,9 @@ impl Reconciler {
             planned: seen.planned.as_ref().ok(),
             worker_image: &self.worker_image,
         };
+        if !steps.is_empty() && self.leadership.as_ref().is_some_and(|leadership| !leadership.holds()) {
+            return Err(ApplyError::NotYet("the Lease was not renewed in time".to_owned()).into());
+        }
         // Nobody's pod waits for the news.
         let (result, ()) = tokio::join!(applier.apply(&steps), self.publisher.publish(&job, news));
         match result {
