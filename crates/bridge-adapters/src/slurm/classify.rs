@@ -164,7 +164,8 @@ fn by_number(errors: &[&ApiError], elapsed: Duration) -> Option<(What, bool)> {
             2007 | 2013 | 2016 | 2019 | 2020 | 2027 | 11 | 1001 | 1800 => (other(ErrorKind::Unreachable), true),
             // slurmctld closed the connection without a word: that is how 22.05 rejects a token.
             5000..=5099 if elapsed < TOO_FAST_FOR_AN_OUTAGE => (other(ErrorKind::Credential), false),
-            1000..=1099 | 1801..=1899 | 5000..=5099 => (other(ErrorKind::Unreachable), false),
+            // Those from 7000 on are of slurmdbd, which cannot be reached, or cannot reach its database.
+            1000..=1099 | 1801..=1899 | 5000..=5099 | 7000..=7999 => (other(ErrorKind::Unreachable), false),
             // A cancellation while slurmctld is down "is not permitted" (24.11 on).
             1 if elapsed >= TOO_FAST_FOR_AN_OUTAGE => (other(ErrorKind::Unreachable), false),
             2000..=2999 | 9000..=9999 => (other(ErrorKind::Refused), true),

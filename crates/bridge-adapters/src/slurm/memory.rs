@@ -12,6 +12,8 @@ use super::map::EndedTasks;
 
 /// How long a reason for waiting is taken as still true.
 const REASON_LASTS: Duration = Duration::from_mins(1);
+/// How long other details are: an id that was lost and given away between two looks shows the same state.
+const DETAILS_LAST: Duration = Duration::from_mins(10);
 /// How long a job that nobody asks about is remembered.
 const FORGOTTEN_AFTER: Duration = Duration::from_hours(1);
 /// Jobs that are remembered without looking for forgotten ones.
@@ -25,13 +27,13 @@ pub(super) struct Memory {
 
 #[derive(Debug, Default)]
 struct Jobs {
-    seen: HashMap<i64, Seen>,
+    /// By token too: slurmctld may give the id of a job that it has lost to another one of ours.
+    seen: HashMap<(i64, SubmitToken), Seen>,
     sweep_at: usize,
 }
 
 #[derive(Debug)]
 struct Seen {
-    token: SubmitToken,
     state: String,
     sighting: Sighting,
     is_group: bool,
@@ -55,10 +57,10 @@ impl Memory {
         let mut jobs = self.lock();
         let seen = jobs
             .seen
-            .get_mut(&id)
-            .filter(|seen| seen.token == *token && !seen.is_group && !seen.doubted && seen.state == state)?;
+            .get_mut(&(id, token.clone()))
+            .filter(|seen| !seen.is_group && !seen.doubted && seen.state == state)?;
         let is_waiting = matches!(seen.sighting, Sighting::Alive(Phase::Queued { .. } | Phase::Held, _));
-        if is_waiting && seen.at.elapsed() > REASON_LASTS {
+        if seen.at.elapsed() > if is_waiting { REASON_LASTS } else { DETAILS_LAST } {
             return None;
         }
         seen.asked = Instant::now();
@@ -68,25 +70,25 @@ impl Memory {
     /// Ended tasks of an array that slurmctld may have forgotten.
     pub(super) fn tasks(&self, id: i64, token: &SubmitToken) -> EndedTasks {
         let jobs = self.lock();
-        jobs.seen.get(&id).filter(|seen| seen.token == *token).map(|seen| seen.tasks.clone()).unwrap_or_default()
+        jobs.seen.get(&(id, token.clone())).map(|seen| seen.tasks.clone()).unwrap_or_default()
     }
 
     /// When the job was submitted, to tell it from another one of the same id.
     pub(super) fn submitted(&self, id: i64, token: &SubmitToken) -> Option<i64> {
-        self.lock().seen.get(&id).filter(|seen| seen.token == *token).and_then(|seen| seen.submitted)
+        self.lock().seen.get(&(id, token.clone())).and_then(|seen| seen.submitted)
     }
 
     /// Whether the job was seen beyond its hold, or whether that is still to be found out.
     pub(super) fn was_let_go_or_doubted(&self, id: i64, token: &SubmitToken) -> bool {
         let jobs = self.lock();
-        let seen = jobs.seen.get(&id).filter(|seen| seen.token == *token);
+        let seen = jobs.seen.get(&(id, token.clone()));
         seen.is_some_and(|seen| seen.doubted || !matches!(seen.sighting, Sighting::Alive(Phase::Held, _)))
     }
 
     /// What was found out about a job that is still held.
     pub(super) fn note_of_held(&self, id: i64, token: &SubmitToken) -> Option<String> {
         let jobs = self.lock();
-        match &jobs.seen.get(&id).filter(|seen| seen.token == *token)?.sighting {
+        match &jobs.seen.get(&(id, token.clone()))?.sighting {
             Sighting::Alive(Phase::Held, facts) => facts.note.clone(),
             _ => None,
         }
@@ -97,8 +99,8 @@ impl Memory {
         let Look { state, sighting, is_group, submitted, tasks, doubted } = look;
         let now = Instant::now();
         let mut jobs = self.lock();
-        let token = token.clone();
-        jobs.seen.insert(id, Seen { token, state, sighting, is_group, submitted, tasks, doubted, at: now, asked: now });
+        let seen = Seen { state, sighting, is_group, submitted, tasks, doubted, at: now, asked: now };
+        jobs.seen.insert((id, token.clone()), seen);
         if jobs.seen.len() > jobs.sweep_at.max(SWEEP_ABOVE) {
             jobs.seen.retain(|_, seen| seen.asked.elapsed() < FORGOTTEN_AFTER);
             // The next sweep comes when as many have been added again, so that its cost stays small per job.
@@ -107,8 +109,8 @@ impl Memory {
     }
 
     /// Forgets a job that is gone or has ended.
-    pub(super) fn forget(&self, id: i64) {
-        self.lock().seen.remove(&id);
+    pub(super) fn forget(&self, id: i64, token: &SubmitToken) {
+        self.lock().seen.remove(&(id, token.clone()));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Jobs> {

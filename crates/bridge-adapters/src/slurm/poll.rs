@@ -56,6 +56,18 @@ struct Wanted<'a> {
     job: &'a Tracked,
 }
 
+/// A job that slurmctld does not know under its id.
+struct Missing<'a> {
+    id: i64,
+    job: &'a Tracked,
+    /// When the jobs were submitted that have its id now: accounting without comments would show them as ours.
+    others: HashSet<i64>,
+}
+
+fn submissions(records: &[JobInfo]) -> HashSet<i64> {
+    records.iter().filter_map(|record| record.submit_time.positive()).collect()
+}
+
 impl Slurm {
     pub(super) async fn poll_all(&self, jobs: &[Tracked]) -> Result<BTreeMap<RemoteId, Sighting>> {
         let mut seen = BTreeMap::new();
@@ -77,18 +89,14 @@ impl Slurm {
         let mut missing = Vec::new();
         let mut lookups = MOST_LOOKUPS;
         for Wanted { id, job } in wanted {
-            let own: Vec<JobInfo> = records
-                .remove(&id)
-                .unwrap_or_default()
-                .into_iter()
-                .filter(|record| carries(record, &job.token))
-                .collect();
+            let (own, others): (Vec<JobInfo>, Vec<JobInfo>) =
+                records.remove(&id).unwrap_or_default().into_iter().partition(|record| carries(record, &job.token));
             match self.look(id, job, own, &mut lookups).await {
                 Some(sighting) => {
                     seen.insert(job.id.clone(), sighting);
                 }
                 // Purged after its end, or lost; an id that was given to another's job is no better.
-                None => missing.push(Wanted { id, job }),
+                None => missing.push(Missing { id, job, others: submissions(&others) }),
             }
         }
         self.ask_accounting(missing, lookups, &mut seen).await?;
@@ -192,7 +200,7 @@ impl Slurm {
             facts.note = facts.note.take().or_else(|| self.memory.note_of_held(id, &job.token));
         }
         if matches!(found, Sighting::Ended(..)) {
-            self.memory.forget(id);
+            self.memory.forget(id, &job.token);
         } else {
             let look = Look { state, sighting: found.clone(), is_group, submitted, tasks, doubted };
             self.memory.keep(id, &job.token, look);
@@ -203,15 +211,15 @@ impl Slurm {
     /// Jobs that slurmctld does not know: ended and purged, or gone.
     async fn ask_accounting(
         &self,
-        missing: Vec<Wanted<'_>>,
+        missing: Vec<Missing<'_>>,
         lookups: usize,
         seen: &mut BTreeMap<RemoteId, Sighting>,
     ) -> Result<()> {
         let mut trouble: Option<ManagerError> = None;
-        for Wanted { id, job } in missing.into_iter().take(lookups) {
-            match self.accounted_sighting(id, job).await {
+        for Missing { id, job, others } in missing.into_iter().take(lookups) {
+            match self.accounted_sighting(id, job, &others).await {
                 Ok(sighting) => {
-                    self.memory.forget(id);
+                    self.memory.forget(id, &job.token);
                     seen.insert(job.id.clone(), sighting);
                 }
                 // Left out of the answer: nobody may take "accounting is down" for "gone".
@@ -228,10 +236,12 @@ impl Slurm {
         }
     }
 
-    async fn accounted_sighting(&self, id: i64, job: &Tracked) -> Result<Sighting> {
+    async fn accounted_sighting(&self, id: i64, job: &Tracked, others: &HashSet<i64>) -> Result<Sighting> {
         let accounted = self.api.accounted(OPERATION, id).await.map_err(|error| error.into_error(OPERATION))?;
         let Some(records) = accounted else { return Ok(Sighting::Gone) };
-        let records: Vec<JobInfo> = records.into_iter().filter(|record| record.root() == Some(id)).collect();
+        let of_others = |record: &JobInfo| record.submit_time.0.is_some_and(|time| others.contains(&time));
+        let records = records.into_iter().filter(|record| record.root() == Some(id));
+        let records = records.filter(|record| carries(record, &job.token) || !of_others(record)).collect();
         let own = self.own_accounts(id, job, records).await;
         // Accounting may lag behind; what slurmctld itself has forgotten does not run.
         Ok(self.accounted_end(&own, job).unwrap_or(Sighting::Gone))

@@ -63,7 +63,7 @@ fi
 bridge_fetch() {
     case $bridge_client in
     curl)
-        printf 'url = "%s"\n' "$1" | curl --config - --fail --silent --show-error --connect-timeout 20 \
+        printf 'url = "%s"\n' "$1" | curl --config - --globoff --fail --silent --show-error --connect-timeout 20 \
             --speed-limit 1 --speed-time 120 --retry 5 --retry-delay 2 \
             ${bridge_authorities:+--cacert "$bridge_authorities"} --output "$2"
         ;;
@@ -77,7 +77,7 @@ bridge_fetch() {
 bridge_put() {
     case $bridge_client in
     curl)
-        printf 'url = "%s"\n' "$1" | curl --config - --fail --silent --show-error --connect-timeout 20 \
+        printf 'url = "%s"\n' "$1" | curl --config - --globoff --fail --silent --show-error --connect-timeout 20 \
             --speed-limit 1 --speed-time 120 --retry 5 --retry-delay 2 \
             ${bridge_authorities:+--cacert "$bridge_authorities"} --header 'Expect:' --header '@MARK@' \
             --upload-file "$2" --output /dev/null
@@ -172,18 +172,22 @@ bridge_finish() {
     exit "$1"
 }
 
+# Other tasks of the same array may fetch the same input into the same folder, on other nodes.
+bridge_draft=bridge-${SLURM_JOB_ID:-0}-$$
+
 bridge_input() {
-    if ! bridge_fetch "$3" "$1.bridge-$$"; then
-        rm -f "$1.bridge-$$"
+    if ! bridge_fetch "$3" "$1.$bridge_draft"; then
+        rm -f "$1.$bridge_draft"
+        [ "$bridge_interrupted" != TERM ] || bridge_finish 143
         bridge_say "the input $1 could not be fetched"
         bridge_finish @NO_INPUT@
     fi
-    if [ "$(bridge_size "$1.bridge-$$")" != "$2" ]; then
-        rm -f "$1.bridge-$$"
+    if [ "$(bridge_size "$1.$bridge_draft")" != "$2" ]; then
+        rm -f "$1.$bridge_draft"
         bridge_say "the input $1 did not arrive whole; the disk may be full"
         bridge_finish @NO_INPUT@
     fi
-    mv -f "$1.bridge-$$" "$1" || bridge_finish @NO_INPUT@
+    mv -f "$1.$bridge_draft" "$1" || bridge_finish @NO_INPUT@
 }
 
 bridge_decode() {
@@ -211,6 +215,7 @@ if env --default-signal=INT,QUIT true 2>/dev/null; then
     bridge_env='env --default-signal=INT,QUIT'
 fi
 exec 3<&0
+[ "$bridge_interrupted" != TERM ] || bridge_finish 143
 bridge_interrupted=
 $bridge_env "$bridge_work/script" "$@" <&3 3<&- &
 bridge_child=$!

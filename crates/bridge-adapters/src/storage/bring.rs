@@ -11,10 +11,11 @@ use bridge_core::staging::{Cargo, Incoming, Outgoing, OutgoingSource, StagingErr
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use http::{HeaderName, HeaderValue, Method};
+use object_store::PutPayload;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::client::{Head, Store};
+use super::client::{Head, Store, TOKEN};
 use super::error::{Kind, StorageError, quoted};
 use super::items::{self, REPORT_FOLDER, STDERR, STDOUT};
 use super::meter::Meter;
@@ -107,6 +108,9 @@ impl S3Staging {
                 outputs.push(Outgoing { name, source, url });
             }
             let object = items::object(upload, &format!("{REPORT_FOLDER}/{token}"));
+            // Keys that are wrong or may not write are found out before the job has run for nothing.
+            store.put(&object, PutPayload::new(), &[(TOKEN, token.as_str())]).await?;
+            store.delete(&object).await.ok();
             report = Some(store.sign(Method::PUT, &object, life.lasts, Some((&MARK, &value))).await?);
         }
         let lasts = jiff::SignedDuration::try_from(life.lasts.saturating_sub(Duration::from_secs(1)));

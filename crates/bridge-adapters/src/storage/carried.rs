@@ -8,7 +8,7 @@ use futures::StreamExt;
 
 use super::bring::carried;
 use super::error::{Kind, StorageError};
-use super::items::{REPORT_FOLDER, SCRIPT, object};
+use super::items::{MANIFEST, REPORT_FOLDER, SCRIPT, object};
 use super::manifest::Manifest;
 use super::send::{Sent, digest};
 use super::take::{Errand, entry, told};
@@ -91,6 +91,11 @@ impl Errand<'_> {
     pub(super) async fn collect(&self) -> Result<Vec<Output>, StagingError> {
         let report_object = self.report_object();
         let report = self.report(&report_object).await?;
+        if report.is_none()
+            && let Some(done) = self.done_before().await
+        {
+            return Ok(done);
+        }
         let outputs = carried(self.upload, false);
         self.meter.expect(outputs.len() + 1, None);
 
@@ -107,6 +112,14 @@ impl Errand<'_> {
         let (missing, reasons) = troubles.into_iter().unzip();
         manifest.missing = missing;
         self.close(manifest, reasons, report.as_ref(), &report_object).await
+    }
+
+    /// All that an earlier process has found and written down, before it could save that it had.
+    async fn done_before(&self) -> Option<Vec<Output>> {
+        let text = self.store.text(&object(self.upload, MANIFEST), MANIFEST, LARGEST_REPORT).await.ok()?;
+        let manifest: Manifest = serde_json::from_str(&text).ok()?;
+        let is_ours = manifest.token == self.job.token.as_str() && manifest.complete && manifest.missing.is_empty();
+        is_ours.then(|| manifest.outputs(&self.upload.bucket))
     }
 
     /// Looks which listed files the job has sent. Returns those that are missing, and why.
@@ -131,8 +144,16 @@ impl Errand<'_> {
         let mut troubles = Vec::new();
         for (name, source) in outputs {
             let object = object(self.upload, &name);
-            match self.arrived(&object, report.and_then(|report| report.of(&name))).await? {
-                Ok(Some(sent)) => manifest.files.push(entry(&object, &sent)),
+            let told = report.and_then(|report| report.of(&name));
+            match self.arrived(&object, told).await? {
+                Ok(Some(sent)) => {
+                    manifest.files.push(entry(&object, &sent));
+                    if told.is_none() && report.is_some_and(|report| !report.is_whole) {
+                        // Slurm may have run it before under the same id.
+                        let why = format!("\"{object}\" is there, but may be of a run that was broken off before");
+                        troubles.push((name, why));
+                    }
+                }
                 Ok(None) => {}
                 Err(why) => {
                     let what = match &source {
@@ -181,6 +202,8 @@ impl Errand<'_> {
         let give_up = tokio::time::Instant::now() + GRACE;
         loop {
             let report = match self.store.text(object, "the report", LARGEST_REPORT).await {
+                // As it was before the job.
+                Ok(text) if text.is_empty() => return Ok(None),
                 Ok(text) => Report::read(&text),
                 Err(error) if matches!(error.kind, Kind::NoObject | Kind::NoBucket) => return Ok(None),
                 Err(error) => return Err(error.into()),

@@ -238,6 +238,9 @@ impl Machine {
                 self.went_well();
                 self.memory.never_released = false;
                 self.memory.chain_broken = answer == HoldAnswer::TooLate;
+                // A hold that is seen from here on is not ours to lift: the remote system may have forgotten this release,
+                // and the job may have run.
+                self.record.was_suspended = false;
                 self.memory.next_poll = Some(now.mono + first_look_after(rules));
                 self.record.state =
                     JobState::Active { id: id.clone(), phase: Phase::Queued { reason: None }, missing: None };

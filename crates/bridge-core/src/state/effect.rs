@@ -75,6 +75,9 @@ pub enum Effect {
     },
 }
 
+/// How long an id is taken as that of the job that was just submitted.
+const FRESH: Duration = Duration::from_secs(5);
+
 impl Machine {
     /// What is to be done next. Pure: asking twice gives the same answer.
     #[must_use]
@@ -138,7 +141,7 @@ impl Machine {
         if self.record.suspended || rules.guarantee != Guarantee::TwoPhase {
             return self.poll(id, now);
         }
-        Effect::Release(self.tracked(id))
+        Effect::Release(self.to_release(id, now))
     }
 
     fn effect_active(&self, id: &RemoteId, phase: &Phase, rules: &Rules, now: Instant) -> Effect {
@@ -151,7 +154,7 @@ impl Machine {
                 return Effect::Hold(self.tracked(id));
             }
             if held && self.record.was_suspended && !self.wish_holds() {
-                return Effect::Release(self.tracked(id));
+                return Effect::Release(self.to_release(id, now));
             }
         }
         self.poll(id, now)
@@ -159,6 +162,13 @@ impl Machine {
 
     fn poll(&self, id: &RemoteId, now: Instant) -> Effect {
         Effect::Poll { job: self.tracked(id), at: self.memory.next_poll.unwrap_or(now.mono) }
+    }
+
+    /// A job that may have been released before, or whose id is not fresh from its submission, is verified first.
+    fn to_release(&self, id: &RemoteId, now: Instant) -> Tracked {
+        let is_fresh = self.memory.never_released && self.memory.adopted_at.is_some_and(|at| now.mono < at + FRESH);
+        let job = self.tracked(id);
+        Tracked { verify: job.verify || !is_fresh, ..job }
     }
 
     pub(super) fn tracked(&self, id: &RemoteId) -> Tracked {

@@ -122,6 +122,8 @@ struct Memory {
     unknown_send: Option<Duration>,
     /// Nobody has sent a release for the prepared id.
     never_released: bool,
+    /// When the id was heard of.
+    adopted_at: Option<Duration>,
     /// Strays were seen: remove them now.
     sweep_now: bool,
     /// First sighting as gone in an unbroken row.
@@ -402,6 +404,7 @@ impl Machine {
             sweep_now: self.memory.sweep_now,
             unknown_send: self.memory.unknown_send,
             wish_suspend: self.memory.wish_suspend,
+            adopted_at: Some(now.mono),
             ..Memory::default()
         };
         self.record.trouble = None;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bridge_core::clock::Instant;
 use bridge_core::ids::RemoteId;
-use bridge_core::manager::{Facts, Found, Guarantee, HoldAnswer, Outcome, Sighting, Submitted, Verdict};
+use bridge_core::manager::{Facts, Found, Guarantee, HoldAnswer, Outcome, Phase, Sighting, Submitted, Verdict};
 use bridge_core::record::{Ending, JobRecord, JobState};
 use bridge_core::state::{Effect, Event, Machine, Rules, Tuning, Wishes};
 use jiff::Timestamp;
@@ -20,8 +20,7 @@ struct Life {
 }
 
 impl Life {
-    /// The first attempt was found, has failed, and a second one is due.
-    fn after_a_failed_attempt(kill: bool, handed_over: &str) -> Self {
+    fn of(record: JobRecord) -> Self {
         let rules = Rules {
             guarantee: Guarantee::TwoPhase,
             can_hold: true,
@@ -32,9 +31,14 @@ impl Life {
             poll_interval: Duration::from_secs(20),
             tuning: Tuning::default(),
         };
-        let record = JobRecord::handed_over("uid", "operator", 1, handed_over.parse().unwrap());
         let now = Instant { mono: Duration::from_secs(1000), wall: NOW.parse().unwrap() };
-        let mut life = Self { machine: Machine::recover(record, "worker"), rules, now, wishes: Wishes::default() };
+        Self { machine: Machine::recover(record, "worker"), rules, now, wishes: Wishes::default() }
+    }
+
+    /// The first attempt was found, has failed, and a second one is due.
+    fn after_a_failed_attempt(kill: bool, handed_over: &str) -> Self {
+        let record = JobRecord::handed_over("uid", "operator", 1, handed_over.parse().unwrap());
+        let mut life = Self::of(record);
         let Effect::Find { token, .. } = life.next() else { panic!("it looks first") };
         life.answer(Event::Find(token, Ok(Found::Jobs(vec![RemoteId::new("1")]))));
         let Effect::Release(job) = life.next() else { panic!("it may be held still") };
@@ -137,4 +141,21 @@ fn what_the_remote_system_may_have_forgotten_is_not_submitted_again() {
     let Effect::Find { token, .. } = life.next() else { panic!("it looks first") };
     life.answer(Event::Find(token, Ok(Found::Absent)));
     assert!(matches!(life.machine.record().ending(), Some(Ending::SubmissionUnknown { .. })));
+}
+
+/// A remote system that forgets the release of a job that was suspended shows it as held again; it may have run.
+#[test]
+fn a_hold_that_comes_back_after_its_release_is_not_lifted_again() {
+    let mut record = JobRecord::new("uid", "before");
+    record.state = JobState::Active { id: RemoteId::new("1"), phase: Phase::Held, missing: None };
+    (record.suspended, record.was_suspended) = (true, true);
+    let mut life = Life::of(record);
+    let Effect::Release(job) = life.next() else { panic!("`suspend` was lifted") };
+    assert!(job.verify, "another may have released it");
+    life.answer(Event::Release(job.id, Ok(HoldAnswer::Done)));
+    for _ in 0..3 {
+        life.later(30);
+        let Effect::Poll { job, .. } = life.next() else { panic!("it is watched and left alone") };
+        life.answer(Event::Poll(job.id, Ok(Some(Sighting::Alive(Phase::Held, Facts::default())))));
+    }
 }

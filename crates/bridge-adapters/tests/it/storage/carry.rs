@@ -141,8 +141,8 @@ pub(super) const TOOLS: [&str; 15] = [
 
 const SCRIPT: &str = "#!/usr/bin/env bash\n#SBATCH -n 1\nset -o pipefail\nprintf 'out %s\\n' \"$@\"\ncat < in.txt\n\
                       echo oops >&2\nmkdir -p 'a dir'\nprintf 'result ä' > 'a dir/erg ä.txt'\n: > empty\n\
-                      echo odd > '+%20&#= $a \"b\".txt'\nexit 3";
-const ODD: &str = "+%20&#= $a \"b\".txt";
+                      echo odd > '+%20&#= $a \"b\"{1}.txt'\nexit 3";
+const ODD: &str = "+%20&#= $a \"b\"{1}.txt";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn data_travels_both_ways_under_every_shell_and_client() {
@@ -333,6 +333,16 @@ async fn a_file_that_s3_does_not_take_in_one_piece_is_told_and_the_rest_is_sent(
     assert!(error.is_final && error.message.contains("results:hello/large"), "{error}");
     assert!(error.message.contains("5368709121 bytes, and a job can send 5 GiB at most"), "{error}");
     assert_eq!(node.scene.stored("hello/small"), b"small\n");
+}
+
+#[tokio::test]
+async fn with_keys_that_cannot_write_nothing_is_submitted() {
+    let mut node = Node::new("#!/bin/sh\ntrue\n").await;
+    node.scene = node.scene.files(&["out"]);
+    let mut wrong = credentials(&node.scene.server);
+    wrong[1].1 = "not-the-secret-key".to_owned();
+    let error = staging_with(wrong).stage_in(&node.scene.plan, &node.scene.token, &node.slurm).await.unwrap_err();
+    assert!(!error.is_final && error.message.contains("results:hello/"), "{error}");
 }
 
 #[tokio::test]
