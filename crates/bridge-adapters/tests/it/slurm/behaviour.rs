@@ -198,6 +198,28 @@ async fn the_end_of_a_purged_job_is_read_from_accounting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn accounting_without_comments_does_not_show_another_job_under_a_lost_id_as_ours() {
+    for version in [38, 42] {
+        let options = EmulatorOptions {
+            versions: vec![version],
+            accounting: true,
+            accounting_stores_comments: false,
+            ..EmulatorOptions::default()
+        };
+        let cluster = Cluster::with(options, Some(version)).await;
+        let lost = cluster.start(&cluster.submission("sleep 100", json!({}))).await;
+        cluster.emulator.stop_controller();
+        cluster.emulator.lose_jobs_younger_than(Duration::from_secs(600));
+        cluster.emulator.start_controller();
+        let other = cluster.start(&cluster.submission("true", json!({}))).await;
+        assert_eq!(lost.id, other.id, "slurmctld gives a lost id away again");
+        assert_eq!(cluster.ended(&other).await.0.verdict, Verdict::Succeeded);
+        let lost = Tracked { verify: true, ..lost };
+        assert_eq!(look(&cluster.manager, &lost).await, Sighting::Gone, "v0.0.{version}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_gone_only_after_accounting_was_asked() {
     let cluster = cluster(EmulatorOptions { accounting: true, ..EmulatorOptions::default() }).await;
     let job = cluster.start(&cluster.submission("true", json!({}))).await;
