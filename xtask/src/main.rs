@@ -50,7 +50,9 @@ fn test() -> Result<(), String> {
     // The tests take this image instead of building one.
     let tested = run("start the lab", "lab/up", &["kubernetes", "slurm", "slurm-purge", "ray", "s3"]).and_then(|()| {
         let image = "BRIDGE_TEST_IMAGE=localhost/bridge:lab";
-        run("run all tests", "env", &[image, &program("cargo"), "test", "--workspace", "--no-fail-fast"])
+        // The lab's tests wait most of the time, so more of them than there are cores may run side by side.
+        let threads = format!("RUST_TEST_THREADS={}", std::thread::available_parallelism().map_or(2, usize::from) * 2);
+        run("run all tests", "env", &[image, &threads, &program("cargo"), "test", "--workspace", "--no-fail-fast"])
     });
     let stopped = run("stop the lab", "lab/down", &[]);
     tested.and(stopped)
