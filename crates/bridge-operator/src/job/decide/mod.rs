@@ -533,10 +533,6 @@ fn remade(job: &BridgeJob, status: &BridgeJobStatus) -> JobRecord {
     let attempt = status.attempts.unwrap_or(1).max(1);
     let since = status.handover.as_ref().map_or(Timestamp::UNIX_EPOCH, |handover| handover.time.0);
     let mut record = JobRecord::handed_over(uid, HOLDER, attempt, since);
-    if status.record_seq.is_none() {
-        // Its worker never told anything: most likely there was no ConfigMap yet.
-        record.remade_for = None;
-    }
     record.seq = next_seq(status);
     record.failures = attempt - 1;
     record.times.submitted = status.submittime.as_ref().map(|time| time.0);
