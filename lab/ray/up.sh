@@ -38,4 +38,5 @@ ray_down() { cell_down ray; }
 ray_env() {
   echo "BRIDGE_LAB_RAY_URL=http://$NODE_IP:$RAY_PORT"
   echo "BRIDGE_LAB_RAY_TOKEN=$(<"$LAB/ray/token")"
+  echo "BRIDGE_LAB_RAY_HOME=$LAB/ray/home"
 }

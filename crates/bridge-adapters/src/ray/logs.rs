@@ -95,6 +95,8 @@ enum Next {
     Closed,
     /// There was nothing in time.
     NotYet,
+    /// The job has ended: the log is whole, and what the source has not sent is to be asked for.
+    Whole,
 }
 
 impl Reader {
@@ -178,7 +180,16 @@ impl Logs for RayManager {
                 opened += 1;
                 self.open(&job.id).await?
             };
-            match current.next_before(cursor.0, deadline).await? {
+            let next = match current.next_before(cursor.0, deadline).await? {
+                // Ray may take long to answer; what the websocket brings meanwhile is told.
+                Next::NotYet => tokio::select! {
+                    biased;
+                    next = current.next(cursor.0) => next?,
+                    next = self.look_beside(&job.id, cursor) => next?,
+                },
+                next => next,
+            };
+            match next {
                 Next::Piece(data) => {
                     let next = LogCursor(cursor.0 + length(&data));
                     *slot = Some(current);
@@ -188,14 +199,10 @@ impl Logs for RayManager {
                     self.readers.forget(&job.id);
                     return nothing(true);
                 }
-                // Ray closes the websocket seconds after the end; the job itself tells it at once.
-                Next::NotYet if self.has_ended(&job.id).await? => reader = Some(self.open_whole(&job.id, true).await?),
+                Next::Whole => reader = Some(self.open_whole(&job.id, true).await?),
                 Next::NotYet => {
-                    // What it sends later is skipped, as far as it is seen now.
                     *slot = Some(current);
-                    let Some(data) = self.written(&job.id, cursor).await else { return nothing(false) };
-                    let next = LogCursor(cursor.0 + length(&data));
-                    return Ok(LogChunk { data, next, end: false });
+                    return nothing(false);
                 }
                 // The end of the job or a break: the next reader tells which.
                 Next::Closed if opened < 2 && matches!(current.source, Source::Tail(_)) => {}
@@ -214,6 +221,16 @@ impl RayManager {
         Ok(map::is_ended(&job))
     }
 
+    /// What the job and a short log tell while the websocket is silent. What it sends later is skipped by the reader,
+    /// as far as it is seen now.
+    async fn look_beside(&self, id: &RemoteId, cursor: LogCursor) -> Result<Next> {
+        // Ray closes the websocket seconds after the end; the job itself tells it at once.
+        if self.has_ended(id).await? {
+            return Ok(Next::Whole);
+        }
+        Ok(self.written(id, cursor).await.map_or(Next::NotYet, Next::Piece))
+    }
+
     /// What a short log holds after the cursor and its websocket has not sent yet: Ray looks at a file every second or
     /// two, and sends what it saw a second after that.
     async fn written(&self, id: &RemoteId, cursor: LogCursor) -> Option<Bytes> {
@@ -223,7 +240,7 @@ impl RayManager {
         // A failure is no news: the websocket is there.
         match self.open_whole(id, false).await.ok()?.next(cursor.0).await.ok()? {
             Next::Piece(data) => Some(data),
-            Next::End | Next::Closed | Next::NotYet => None,
+            Next::End | Next::Closed | Next::NotYet | Next::Whole => None,
         }
     }
 

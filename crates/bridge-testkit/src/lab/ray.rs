@@ -1,5 +1,7 @@
 //! The lab's Ray.
 
+use std::path::PathBuf;
+
 use secrecy::SecretString;
 use url::Url;
 
@@ -12,6 +14,8 @@ pub struct Ray {
     pub url: Url,
     /// What it wants as `Authorization: Bearer`.
     pub token: SecretString,
+    /// Of the user that its jobs run as, at the same path for them.
+    pub home: PathBuf,
 }
 
 impl Ray {
@@ -19,6 +23,7 @@ impl Ray {
         Ok(Self {
             url: values.parse("BRIDGE_LAB_RAY_URL")?,
             token: SecretString::from(values.get("BRIDGE_LAB_RAY_TOKEN")?),
+            home: PathBuf::from(values.get("BRIDGE_LAB_RAY_HOME")?),
         })
     }
 }

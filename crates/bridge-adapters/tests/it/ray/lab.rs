@@ -1,8 +1,6 @@
 //! The adapter against a real Ray.
 
-use bridge_core::manager::{
-    ErrorKind, Files, Found, LoadProbe, LogCursor, LogStream, Logs, Phase, SubmitError, Verdict,
-};
+use bridge_core::manager::{ErrorKind, Files, Found, LoadProbe, LogCursor, Phase, SubmitError, Verdict};
 use bridge_testkit::lab::{self, Lab};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -18,13 +16,14 @@ fn manager_of(ray: &lab::Ray, token: &str) -> RayManager {
 struct RealRay {
     manager: RayManager,
     token: String,
+    home: std::path::PathBuf,
 }
 
 impl RealRay {
     async fn new(lab: &Lab) -> Self {
         let ray = lab.ray().await.unwrap();
         let token = ray.token.expose_secret().to_owned();
-        Self { manager: manager_of(&ray, &token), token }
+        Self { manager: manager_of(&ray, &token), token, home: ray.home }
     }
 }
 
@@ -121,34 +120,19 @@ async fn a_counting_actor_runs_on_a_real_ray_and_is_followed_live() {
     let counter = submit(&ray.manager, &job).await;
     assert_eq!(ray.manager.find(&job.token, now()).await.unwrap(), Found::Jobs(vec![counter.id.clone()]));
 
-    let talking = submit(
-        &ray.manager,
-        &python(
-            &unique("live"),
-            "import time\nfor n in range(8):\n    print('at', time.time(), flush=True)\n    time.sleep(1)\n",
-        ),
-    )
-    .await;
-    let (mut text, mut cursor, mut delays) = (String::new(), LogCursor(0), Vec::new());
-    until("the end of a followed log", async || {
-        let chunk = ray.manager.read(&talking, LogStream::Stdout, cursor).await.unwrap();
-        let read = now().as_microsecond();
-        let new = String::from_utf8_lossy(&chunk.data).into_owned();
-        for line in new.lines().filter_map(|line| line.strip_prefix("at ")?.parse::<f64>().ok()) {
-            #[allow(clippy::cast_possible_truncation, reason = "microseconds of this century")]
-            delays.push(read - (line * 1e6) as i64);
-        }
-        text.push_str(&new);
-        cursor = chunk.next;
-        chunk.end.then_some(())
-    })
-    .await;
-    assert_eq!(delays.len(), 8, "{text}");
-    eprintln!(
-        "milliseconds from a line's writing to its reading: {:?}",
-        delays.iter().map(|delay| delay / 1000).collect::<Vec<_>>()
-    );
-    assert!(delays.iter().all(|delay| *delay < 2_500_000), "microseconds of delay: {delays:?}");
+    // Each line is written only after the one before it was read: nothing is held back until more comes or the end.
+    let talker = logs::Talker::within(&unique("live"), &ray.home);
+    let talking = submit(&ray.manager, &talker.job).await;
+    let mut cursor = LogCursor(0);
+    for number in 0..6 {
+        talker.say(&number.to_string());
+        let line = format!("line {number} ü\n");
+        let (text, next) = logs::follow(&ray.manager, &talking, cursor, &line).await;
+        assert!(number == 0 || text == line, "nothing is told twice: {text:?}");
+        cursor = next;
+    }
+    talker.say("end");
+    assert!(logs::whole(&ray.manager, &talking).await.ends_with("line 5 ü\nthe end\n"));
 
     let (outcome, facts) = ended(&ray.manager, &counter).await;
     let log = logs::whole(&ray.manager, &counter).await;

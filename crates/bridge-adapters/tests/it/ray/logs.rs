@@ -1,5 +1,7 @@
 //! Logs: live, whole, from anywhere, through breaks.
 
+use std::os::unix::fs::PermissionsExt;
+
 use bridge_core::manager::{ErrorKind, LogCursor, LogStream, Logs};
 use bridge_testkit::faults::Fault;
 
@@ -20,7 +22,7 @@ pub(super) async fn whole(manager: &RayManager, job: &Tracked) -> String {
 }
 
 /// Reads until the log has this line; what came and where to go on.
-async fn follow(manager: &RayManager, job: &Tracked, from: LogCursor, line: &str) -> (String, LogCursor) {
+pub(super) async fn follow(manager: &RayManager, job: &Tracked, from: LogCursor, line: &str) -> (String, LogCursor) {
     let (mut text, mut cursor) = (String::new(), from);
     until(line, async || {
         let chunk = manager.read(job, LogStream::Stdout, cursor).await.unwrap();
@@ -35,20 +37,27 @@ async fn follow(manager: &RayManager, job: &Tracked, from: LogCursor, line: &str
 /// Prints a line whenever the test says so.
 const TALKER: &str = "import os, time\nn = 0\nwhile not os.path.exists(os.environ['CUE'] + '.end'):\n    if os.path.exists(os.environ['CUE'] + f'.{n}'):\n        print(f'line {n} ü', flush=True)\n        n += 1\n    time.sleep(0.01)\nprint('the end')\n";
 
-struct Talker {
+pub(super) struct Talker {
     folder: tempfile::TempDir,
-    job: Submission,
+    pub(super) job: Submission,
 }
 
 impl Talker {
     fn new(uid: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::within(uid, &std::env::temp_dir())
+    }
+
+    /// For a job that sees this folder.
+    pub(super) fn within(uid: &str, folder: &std::path::Path) -> Self {
+        let folder = tempfile::tempdir_in(folder).unwrap();
+        // A real Ray runs jobs as a user of its own.
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let cue = folder.path().join("cue").display().to_string();
         let job = Submission { metadata: json!({"env": {"CUE": cue}}).to_string(), ..python(uid, TALKER) };
         Self { folder, job }
     }
 
-    fn say(&self, what: &str) {
+    pub(super) fn say(&self, what: &str) {
         std::fs::write(self.folder.path().join(format!("cue.{what}")), "").unwrap();
     }
 }
@@ -91,6 +100,31 @@ async fn a_websocket_that_is_slow_does_not_keep_output_back() {
     }
     talker.say("end");
     assert!(whole(&cluster.manager, &job).await.ends_with("line 2 ü\nthe end\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_is_slow_to_answer_does_not_keep_output_back() {
+    let cluster = Cluster::start().await;
+    let talker = Talker::new("slowhead");
+    let job = submit(&cluster.manager, &talker.job).await;
+    talker.say("0");
+    let (_, mut cursor) = follow(&cluster.manager, &job, LogCursor(0), "line 0 ü\n").await;
+    cluster.faults.always(Operation::Poll, Fault::Delay(Duration::from_mins(10)));
+    for number in 1..4 {
+        // A look is under way when the line is written.
+        let looks = cluster.faults.requests(Operation::Poll);
+        let speaking = async {
+            until("a look", async || (cluster.faults.requests(Operation::Poll) > looks).then_some(())).await;
+            talker.say(&number.to_string());
+        };
+        let line = format!("line {number} ü\n");
+        let ((), (text, next)) = tokio::join!(speaking, follow(&cluster.manager, &job, cursor, &line));
+        assert_eq!(text, line);
+        cursor = next;
+    }
+    cluster.faults.clear();
+    talker.say("end");
+    assert!(whole(&cluster.manager, &job).await.ends_with("line 3 ü\nthe end\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
