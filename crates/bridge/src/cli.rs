@@ -34,6 +34,8 @@ pub enum Command {
     Logs(LogsArguments),
     /// End jobs, and wait until their remote systems confirm it
     Kill(KillArguments),
+    /// Forget jobs that were run from here and have ended; folders of local jobs are deleted with all that is in them
+    Forget(ForgetArguments),
     /// Create the BridgeJobs of files in a cluster
     ///
     /// The files are checked before anything is sent. Both API groups of the seeds are taken.
@@ -207,6 +209,32 @@ pub struct KillArguments {
     /// How to write: text, or one JSON object a line
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
+}
+
+/// `bridge forget`
+#[derive(Debug, Args)]
+pub struct ForgetArguments {
+    /// The jobs, as name or namespace/name
+    #[arg(required_unless_present = "older_than", value_name = "NAME")]
+    pub names: Vec<String>,
+
+    /// All jobs that ended so long ago, such as 12h or 30d (s, m, h, d)
+    #[arg(long, value_name = "TIME", conflicts_with = "names", value_parser = age)]
+    pub older_than: Option<jiff::SignedDuration>,
+}
+
+fn age(text: &str) -> Result<jiff::SignedDuration, String> {
+    let wrong = || "write a number and s, m, h or d, such as 12h or 30d".to_owned();
+    let unit = text.chars().next_back().ok_or_else(wrong)?;
+    let number: u32 = text.strip_suffix(unit).and_then(|number| number.parse().ok()).ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    Ok(jiff::SignedDuration::from_secs(i64::from(number) * seconds))
 }
 
 /// Which cluster, and where in it.
@@ -395,6 +423,16 @@ pub struct WorkerArguments {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ages_have_a_unit() {
+        assert_eq!(age("90s"), Ok(jiff::SignedDuration::from_secs(90)));
+        assert_eq!(age("30d"), Ok(jiff::SignedDuration::from_hours(720)));
+        assert_eq!(age("4294967295d").map(|age| age.is_positive()), Ok(true));
+        for wrong in ["", "d", "30", "-1d", "1w", "1 d", "1ü"] {
+            age(wrong).unwrap_err();
+        }
+    }
 
     #[test]
     fn the_definition_is_sound() {

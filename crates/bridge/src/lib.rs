@@ -77,6 +77,7 @@ fn dispatch(cli: Cli, is_plugin: bool) -> Result<u8, Failure> {
         Command::Manifest(arguments) => commands::manifest::run(&arguments),
         Command::Logs(arguments) => commands::logs::run(&arguments, state_dir.as_deref()),
         Command::Kill(arguments) => commands::kill::run(&arguments, state_dir.as_deref()),
+        Command::Forget(arguments) => commands::forget::run(&arguments, state_dir.as_deref()),
         Command::Operator(arguments) => commands::operator::run(arguments),
         Command::Worker(arguments) => commands::worker::run(arguments),
         Command::Crd(arguments) => commands::crd::run(&arguments),

@@ -312,6 +312,19 @@ enum CallOff {
     NeverRuns,
 }
 
+/// The tokens that have a folder.
+pub(super) fn tokens(root: &Path) -> io::Result<Vec<SubmitToken>> {
+    let entries = match std::fs::read_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut tokens = Vec::new();
+    for entry in entries {
+        tokens.extend(entry?.file_name().to_str().and_then(SubmitToken::parse));
+    }
+    Ok(tokens)
+}
+
 fn remove_if_there(folder: &Path) -> io::Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

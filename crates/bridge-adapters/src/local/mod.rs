@@ -47,6 +47,20 @@ impl LocalManager {
         Self { config: Arc::new(config), node: process::host_name(), children: Arc::default() }
     }
 
+    /// Deletes the folders of all attempts of an ended job, see [`remove`](Self::remove).
+    pub async fn remove_all(&self, uid: &str) -> Result<()> {
+        let root = self.config.root.clone();
+        let of_uid = |token: &SubmitToken| {
+            let attempt = token.as_str().rsplit_once('-').and_then(|(_, number)| number.parse().ok());
+            attempt.is_some_and(|attempt| SubmitToken::derive(uid, attempt) == *token)
+        };
+        let tokens = blocking("remove", move || client::tokens(&root)).await?;
+        for token in tokens.iter().filter(|token| of_uid(token)) {
+            self.remove(token).await?;
+        }
+        Ok(())
+    }
+
     /// Deletes the folder of an ended job with all its files. A job that runs is refused; one that is not there is fine.
     pub async fn remove(&self, token: &SubmitToken) -> Result<()> {
         const OPERATION: &str = "remove";

@@ -8,6 +8,7 @@ pub mod cluster_logs;
 mod cluster_watch;
 pub mod completions;
 pub mod crd;
+pub mod forget;
 pub mod kill;
 pub mod list;
 pub mod logs;

@@ -98,8 +98,8 @@ pub(super) fn absolute(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
 
 /// What is to be done with a job.
 enum Admission {
-    /// It is new, or runs once more.
-    Begin,
+    /// It is new, or runs once more, after these runs.
+    Begin(Vec<String>),
     /// It was begun before and goes on.
     GoOn(Box<JobFile>, Option<Box<JobRecord>>),
     /// It ended before.
@@ -133,8 +133,8 @@ fn admit(state: &StateFolder, prepared: Vec<Prepared>, asked: &Asked) -> Result<
     for (job, folder, lock, admission) in taken {
         match admission {
             Admission::Over(file, record) => ended.push((*file, *record)),
-            Admission::Begin => {
-                let file = begin(&folder, &lock, &job, asked)?;
+            Admission::Begin(earlier) => {
+                let file = begin(&folder, &lock, &job, asked, earlier)?;
                 driven.extend(drivable(job, folder, lock, file));
             }
             Admission::GoOn(file, record) => {
@@ -163,7 +163,7 @@ fn drivable(job: Prepared, folder: JobFolder, lock: Lock, file: JobFile) -> Opti
     Some(Driven { folder, lock, job: file, rules, wishes, manager: job.manager, staging })
 }
 
-fn lock(folder: &JobFolder) -> Result<Lock, Failure> {
+pub(super) fn lock(folder: &JobFolder) -> Result<Lock, Failure> {
     let until = Instant::now() + LOCK_PATIENCE;
     loop {
         match folder.lock() {
@@ -192,13 +192,15 @@ pub fn locked(folder: &JobFolder, error: &LockError) -> Failure {
 }
 
 fn decide(folder: &JobFolder, job: &Prepared, again: bool) -> Result<Admission, Failure> {
-    let Some(Remembered { job: file, record }) = folder.remembered()? else { return Ok(Admission::Begin) };
+    let Some(Remembered { job: file, record }) = folder.remembered()? else {
+        return Ok(Admission::Begin(Vec::new()));
+    };
     let key = folder.key();
     let over = record.as_ref().is_some_and(|record| record.ending().is_some());
     let status = record.as_ref().map_or("PENDING", |record| StatusView::of(record).status.as_str());
     let change = difference(&content(&file.spec), &content(&job.document.job.spec));
     match (over, again, change.as_str()) {
-        (true, true, _) => Ok(Admission::Begin),
+        (true, true, _) => Ok(Admission::Begin(file.earlier.into_iter().chain([file.run]).collect())),
         (true, false, "") => {
             let record = record.unwrap_or_else(|| JobRecord::new(file.run.clone(), ""));
             Ok(Admission::Over(Box::new(file), Box::new(record)))
@@ -220,7 +222,13 @@ fn decide(folder: &JobFolder, job: &Prepared, again: bool) -> Result<Admission, 
     }
 }
 
-fn begin(folder: &JobFolder, lock: &Lock, job: &Prepared, asked: &Asked) -> Result<JobFile, Failure> {
+fn begin(
+    folder: &JobFolder,
+    lock: &Lock,
+    job: &Prepared,
+    asked: &Asked,
+    earlier: Vec<String>,
+) -> Result<JobFile, Failure> {
     let cannot = |error: std::io::Error| Failure::trouble(format!("/dev/urandom cannot be read: {error}"));
     let run = random_id().map_err(cannot)?;
     let mut plan = job.plan.clone();
@@ -234,6 +242,7 @@ fn begin(folder: &JobFolder, lock: &Lock, job: &Prepared, asked: &Asked) -> Resu
         plan,
         secrets: job.origins(),
         shared: asked.shared.clone(),
+        earlier,
     };
     let record = JobRecord::new(run, unique_name("begin").map_err(cannot)?);
     folder.begin(lock, &file, &record)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,6 +48,9 @@ pub struct JobFile {
     /// Folders that this machine and the compute nodes share.
     #[serde(default)]
     pub shared: Vec<PathBuf>,
+    /// Earlier runs of the job, of which files may be left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<String>,
 }
 
 /// As much of a file of any program as says which program can read it.
@@ -103,17 +106,10 @@ impl JobFolder {
 
     /// Takes the job for this process.
     pub fn lock(&self) -> Result<Lock, LockError> {
-        files::make_private_folder(&self.path).map_err(LockError::Io)?;
-        let path = self.path.join(LOCK);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .map_err(LockError::Io)?;
+        let mut file = self.lock_file().map_err(LockError::Io)?;
         match file.try_lock() {
+            // Whoever forgot the job took the lock's file away with it.
+            Ok(()) if !self.is_lock_file(&file) => Err(LockError::Held { by: None }),
             Ok(()) => {
                 // Only for the message that another runner shows.
                 let note = file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
@@ -127,6 +123,32 @@ impl JobFolder {
             }
             Err(TryLockError::Error(error)) => Err(LockError::Io(error)),
         }
+    }
+
+    fn lock_file(&self) -> io::Result<File> {
+        files::make_private_folder(&self.path)?;
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(self.path.join(LOCK))
+    }
+
+    fn is_lock_file(&self, file: &File) -> bool {
+        let there = std::fs::metadata(self.path.join(LOCK));
+        file.metadata().ok().zip(there.ok()).is_some_and(|(ours, there)| ours.ino() == there.ino())
+    }
+
+    /// Forgets the job. Whoever comes next begins anew.
+    pub fn forget(&self, _lock: &Lock) -> Result<(), Failure> {
+        // First what makes it a job: it is never seen without its record, which would make the next runner look for it.
+        let removed = match std::fs::remove_file(self.path.join(JOB)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        };
+        removed.and_then(|()| std::fs::remove_dir_all(&self.path)).map_err(|error| {
+            Failure::trouble(format!(
+                "the state of job {} cannot be removed: {}: {error}",
+                self.key,
+                self.path.display()
+            ))
+        })
     }
 
     /// Whether a runner has the job now.

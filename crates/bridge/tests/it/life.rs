@@ -175,6 +175,45 @@ fn an_ended_job_is_not_run_again_unless_it_is_asked_for() {
 }
 
 #[test]
+fn a_job_that_has_ended_can_be_forgotten() {
+    let bench = Bench::new();
+    bench.job("sample", "echo ran >> $D/sampled\necho result > result");
+    bench.job("other", "exit 3");
+    bench.job("runs", &waits_for_go(0));
+    bench.bridge(&["run", "other.yaml"]).ends(3);
+    bench.bridge(&["run", "sample.yaml"]).ends(0);
+    bench.bridge(&["run", "--again", "sample.yaml"]).ends(0);
+    let runner = bench.start(&["run", "runs.yaml"]);
+    is_running(&bench);
+    until("its runner knows", || bench.bridge(&["list"]).ends(0).out.contains("runs    RUNNING"));
+    let folders = || std::fs::read_dir(bench.state().join("local")).unwrap().count();
+    assert_eq!(folders(), 4);
+
+    let refused = bench.bridge(&["forget", "nobody"]).ends(2);
+    assert!(refused.err.contains("there is no job \"nobody\""), "{refused:?}");
+    let watched = bench.bridge(&["forget", "runs"]).ends(126);
+    assert!(watched.err.contains("is being run by another process"), "{watched:?}");
+    runner.kill();
+    let alive = bench.bridge(&["forget", "runs"]).ends(2);
+    assert!(alive.err.contains("job runs has not ended (RUNNING), so it is not forgotten"), "{alive:?}");
+
+    assert_eq!(bench.bridge(&["forget", "--older-than", "1h"]).ends(0).err, "");
+    assert_eq!(bench.bridge(&["forget", "sample"]).ends(0).err, "sample: forgotten\n");
+    assert_eq!(folders(), 2, "both runs of the sample are gone");
+    let left = bench.bridge(&["list"]).ends(0).out;
+    assert!(left.contains("other") && left.contains("runs") && !left.contains("sample"), "{left}");
+    bench.bridge(&["run", "sample.yaml"]).ends(0);
+    assert_eq!(bench.read("sampled"), "ran\nran\nran\n", "it begins anew");
+
+    go(&bench);
+    bench.bridge(&["run", "runs.yaml"]).ends(0);
+    let forgotten = bench.bridge(&["forget", "--older-than", "0s"]).ends(0).err;
+    assert_eq!(forgotten, "other: forgotten\nruns: forgotten\nsample: forgotten\n");
+    assert_eq!(folders(), 0);
+    assert_eq!(bench.bridge(&["list"]).ends(0).out, "no jobs\n");
+}
+
+#[test]
 fn changed_content_is_refused_with_the_difference() {
     let bench = Bench::new();
     bench.job("sample", "echo ran >> $D/ran\necho one");
