@@ -125,7 +125,7 @@ terms! {
         "`suspend: true` keeps the job from running.",
         "Set `suspend: false` to let it go on.";
     RESUMED = "Resumed",
-        "`suspend` is `false` again.",
+        "`suspend` is `false` again, or the job is over.",
         "Nothing.";
     SUCCEEDED = "Succeeded",
         "The job ended well.",

@@ -161,6 +161,10 @@ pub struct Handover {
     #[serde(rename = "configMapUID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::text::<64>")]
     pub config_map_uid: Option<String>,
+
+    /// Whether a pod of an image of one's own has the job; settings of the operator that change later do not matter.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
 }
 
 /// Two spellings of one key: the one that changed later counts.

@@ -137,7 +137,7 @@ mod tests {
         assert_eq!((told[0].warning, told[0].reason.as_str()), (true, "SecretMissing"));
         assert_eq!(news(Some(&missing), &missing), []);
         let mut report = Report::on(Some(&missing), context);
-        report.ready(None).hand_over();
+        report.ready(None).hand_over(false);
         assert_eq!(news(Some(&missing), report.status()), []);
     }
 }

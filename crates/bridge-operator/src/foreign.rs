@@ -112,17 +112,20 @@ fn spelled<'a>(data: &'a Data, key: &str, plain_first: bool) -> Option<&'a str> 
 /// Reads a time in any of the forms that pods were seen to write. What cannot be read is left out.
 #[must_use]
 pub fn time(text: &str) -> Option<Timestamp> {
-    let text = text.trim();
+    // Zero is how a manager says "not yet", and year 1 how Go does; before 2000 or after 2200 it is no job's time.
+    read_time(text.trim()).filter(|time| (946_684_800..7_258_118_400).contains(&time.as_second()))
+}
+
+fn read_time(text: &str) -> Option<Timestamp> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Some(time);
     }
     if let Ok(seconds) = text.parse::<f64>() {
-        // Zero is how a manager says "not yet"; before 2000 or after 2200 it is no job's time.
-        #[allow(clippy::cast_possible_truncation, reason = "bounded by the range")]
-        return (946_684_800.0..7_258_118_400.0)
-            .contains(&seconds)
-            .then(|| Timestamp::from_millisecond((seconds * 1000.0).round() as i64).ok())
-            .flatten();
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "a conversion that saturates, of a value that is checked later"
+        )]
+        return Timestamp::from_millisecond((seconds * 1000.0).round() as i64).ok();
     }
     ["%d/%m/%Y %H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%a %b %d %H:%M:%S %Y", "%Y/%m/%d %H:%M:%S"]
         .into_iter()
@@ -211,7 +214,7 @@ mod tests {
         ] {
             assert_eq!(time(text), Some(expected.parse().unwrap()), "{text}");
         }
-        for text in ["", "soon", "0", "-1", "nan", "inf", "1e300", "31/31/2022 00:00:00"] {
+        for text in ["", "soon", "0", "-1", "nan", "inf", "1e300", "31/31/2022 00:00:00", "0001-01-01T00:00:00Z"] {
             assert_eq!(time(text), None, "{text}");
         }
     }

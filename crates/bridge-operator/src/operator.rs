@@ -24,6 +24,11 @@ use crate::metrics::{Key, Metrics};
 use crate::settings::Settings;
 use crate::sweep::{Suspects, Sweeper};
 
+const NOT_INSTALLED: &str =
+    "the CustomResourceDefinition bridgejobs.bridgejob.ibm.com is not installed; apply deploy/crd.yaml";
+/// How long the API server may take to tell whether the definition is there.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
 type JobMeta = PartialObjectMeta<BridgeJob>;
 
 /// Why the operator ended.
@@ -124,27 +129,30 @@ async fn act(
 
 /// Installing things in any order must work, so a missing definition is waited for.
 async fn wait_for_definition(client: &Client, namespaces: &[String], ready: &watch::Sender<Option<String>>) {
-    let jobs: Api<BridgeJob> = match namespaces.first() {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
     loop {
-        match jobs.list_metadata(&ListParams::default().limit(1)).await {
-            Ok(_) => return,
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                let why =
-                    "the CustomResourceDefinition bridgejobs.bridgejob.ibm.com is not installed; apply deploy/crd.yaml";
-                if ready.send_replace(Some(why.to_owned())).as_deref() != Some(why) {
-                    tracing::warn!("{why}");
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the API server does not answer as it should");
-                ready.send_replace(Some(format!("BridgeJobs cannot be listed: {error}")));
-            }
+        let mut obstacle: Option<String> = None;
+        // One that is gone, with our rights in it, must not keep us from the others.
+        for namespace in scopes(namespaces) {
+            let jobs = scope::<BridgeJob>(client, namespace);
+            let params = ListParams::default().limit(1);
+            let found = match tokio::time::timeout(ANSWER_LIMIT, jobs.list_metadata(&params)).await {
+                Ok(Ok(_)) => return,
+                Ok(Err(kube::Error::Api(status))) if status.code == 404 => NOT_INSTALLED.to_owned(),
+                Ok(Err(error)) => format!("BridgeJobs cannot be listed: {error}"),
+                Err(_) => format!("the API server did not answer within {} s", ANSWER_LIMIT.as_secs()),
+            };
+            obstacle = obstacle.filter(|known| known == NOT_INSTALLED).or(Some(found));
+        }
+        if ready.send_replace(obstacle.clone()) != obstacle {
+            tracing::warn!("{}", obstacle.unwrap_or_default());
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
+}
+
+/// All namespaces, or those that are watched.
+fn scopes(namespaces: &[String]) -> Vec<Option<&String>> {
+    if namespaces.is_empty() { vec![None] } else { namespaces.iter().map(Some).collect() }
 }
 
 /// One loop for all namespaces, or one for each that is watched.
@@ -155,9 +163,7 @@ async fn control(
     stores: &Mutex<Vec<Store<JobMeta>>>,
     stop: &watch::Receiver<bool>,
 ) {
-    let scopes: Vec<Option<&String>> =
-        if settings.namespaces.is_empty() { vec![None] } else { settings.namespaces.iter().map(Some).collect() };
-    let loops = scopes.into_iter().map(|namespace| {
+    let loops = scopes(&settings.namespaces).into_iter().map(|namespace| {
         let (reader, writer) = reflector::store();
         if let Ok(mut stores) = stores.lock() {
             stores.push(reader.clone());

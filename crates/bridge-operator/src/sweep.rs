@@ -19,6 +19,8 @@ use crate::job::seen::{PodPhase, SeenPod};
 use crate::{keys, names};
 
 const PERIOD: Duration = Duration::from_mins(5);
+/// What takes longer hangs: calls have no limit of their own.
+const LIMIT: Duration = Duration::from_mins(2);
 /// A deletion that is under way removes both objects within moments.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -75,8 +77,10 @@ impl Sweeper {
         let mut due = tokio::time::Instant::now();
         loop {
             if tokio::time::Instant::now() >= due {
-                if let Err(error) = self.sweep().await {
-                    tracing::debug!(%error, "the sweep broke off");
+                match tokio::time::timeout(LIMIT, self.sweep()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::debug!(%error, "the sweep broke off"),
+                    Err(_) => tracing::debug!("the sweep hung"),
                 }
                 due = tokio::time::Instant::now() + PERIOD;
             }
@@ -90,13 +94,15 @@ impl Sweeper {
     async fn look_at_suspects(&self) {
         for (namespace, job) in self.suspects.take() {
             let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &namespace);
-            let looked = match maps.get_metadata_opt(&names::config_map(&job)).await {
-                Ok(Some(map)) => self.look_at(&map).await,
-                Ok(None) => Ok(()),
-                Err(error) => Err(error),
+            let looking = async {
+                match maps.get_metadata_opt(&names::config_map(&job)).await? {
+                    Some(map) => self.look_at(&map).await,
+                    None => Ok(()),
+                }
             };
-            if let Err(error) = looked {
-                tracing::debug!(namespace, job, %error, "what is left of a job could not be looked at");
+            let looked = tokio::time::timeout(LIMIT, looking).await;
+            if !matches!(looked, Ok(Ok(()))) {
+                tracing::debug!(namespace, job, ?looked, "what is left of a job could not be looked at");
                 self.suspects.add(namespace, job);
             }
         }
@@ -154,7 +160,7 @@ impl Sweeper {
             && keys::get(&data, keys::STATE)
                 .is_none_or(|state| JobRecord::decode(state).is_ok_and(|record| record.ending().is_some()));
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let pod = pods.get_opt(&names::pod(job)).await?.map(|pod| SeenPod::of(&pod));
+        let pod = pods.get_opt(&names::pod(job)).await?.map(|pod| SeenPod::of(&pod, ""));
         let works =
             pod.is_some_and(|pod| pod.owner.as_ref() == Some(&uid) && !matches!(pod.phase, PodPhase::Ended { .. }));
         if works && !over {

@@ -2,8 +2,10 @@
 //! would silently make a deleted `ConfigMap` again without its state.
 
 use bridge_api::{BridgeJob, names as api};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::json;
@@ -27,6 +29,8 @@ pub enum ApplyError {
         what: String,
         /// In the cluster's words.
         message: String,
+        /// It was the `ConfigMap`, so there is none.
+        map: bool,
     },
     /// The API does not answer, or not in a way that says what is wrong.
     #[error("{what}")]
@@ -54,10 +58,22 @@ impl ApplyError {
         let what = what.into();
         match source {
             kube::Error::Api(status) if matches!(status.code, 403 | 422 | 400) => {
-                Self::Refused { what, message: status.message.clone() }
+                Self::Refused { what, message: status.message.clone(), map: false }
             }
             kube::Error::Api(status) if status.code == 409 => Self::NotYet(format!("{what}: {}", status.message)),
             source => Self::Api { what, source },
+        }
+    }
+
+    /// Whether a failed creation surely made nothing. After a timeout, also one behind the API server, nobody knows.
+    fn surely_made_nothing(&self) -> bool {
+        match self {
+            Self::NotYet(_) | Self::Refused { .. } => true,
+            Self::Api { source: kube::Error::Api(status), .. } => {
+                (400..500).contains(&status.code) && status.code != 408
+                    || status.code == 500 && status.message.contains("calling webhook")
+            }
+            Self::Api { .. } => false,
         }
     }
 }
@@ -87,7 +103,7 @@ impl Applier<'_> {
         let mut marked = false;
         for step in steps {
             match step {
-                Step::MakeMap { told } => made = self.make_map(told).await?,
+                Step::MakeMap { told, pod_made } => made = self.make_map(told, *pod_made).await?,
                 Step::ReleaseMap { uid, resource_version } => self.release_map(uid, Some(resource_version)).await?,
                 Step::DeleteMap { uid } => self.delete_map(uid).await?,
                 Step::SetKeys { uid, data, resource_version } => {
@@ -99,14 +115,16 @@ impl Applier<'_> {
                 }
                 Step::MarkPodMade { uid, at } => {
                     let uid = self.uid_of(uid.as_ref(), made.as_ref())?;
+                    // All that can fail before the pod is asked for comes before the mark.
+                    self.make_access(&uid).await?;
                     self.mark_pod_made(&uid, Some(&at.to_string())).await?;
                     marked = true;
                 }
                 Step::MakePod { uid, restarts } => {
                     let uid = self.uid_of(uid.as_ref(), made.as_ref())?;
-                    let result = self.make_pod(&uid, *restarts).await;
-                    if marked && matches!(result, Err(ApplyError::NotYet(_) | ApplyError::Refused { .. })) {
-                        // There surely is no pod, so a later one is the first.
+                    let result = self.make_pod(&uid, *restarts, marked).await;
+                    if marked && result.as_ref().is_err_and(ApplyError::surely_made_nothing) {
+                        // A later one is the first.
                         self.mark_pod_made(&uid, None).await?;
                     }
                     result?;
@@ -143,11 +161,31 @@ impl Applier<'_> {
         Ok(Blueprint { job: self.job, runs: &planned.runs, manager: planned.manager, worker_image: self.worker_image })
     }
 
-    async fn make_map(&self, told: &crate::keys::Data) -> Result<Option<String>, ApplyError> {
-        let map = self.blueprint()?.config_map(told.clone());
-        let made = self.api::<ConfigMap>().create(&PostParams::default(), &map).await;
-        let made = made.map_err(|error| ApplyError::from(format!("making ConfigMap {}", self.map_name()), error))?;
-        Ok(made.uid())
+    async fn make_map(
+        &self,
+        told: &crate::keys::Data,
+        pod_made: Option<Timestamp>,
+    ) -> Result<Option<String>, ApplyError> {
+        let map = self.blueprint()?.config_map(told.clone(), pod_made);
+        self.post_map(&map, &PostParams::default()).await
+    }
+
+    /// Whether the cluster would take the job's `ConfigMap` now. Nothing is made.
+    pub async fn try_map(&self) -> Result<(), ApplyError> {
+        let map = self.blueprint()?.config_map(crate::keys::Data::new(), None);
+        match self.post_map(&map, &PostParams { dry_run: true, ..PostParams::default() }).await {
+            // Something in its way cannot be tried without doing it.
+            Err(ApplyError::Refused { message, .. }) if message.contains("dry run") => Ok(()),
+            tried => tried.map(drop),
+        }
+    }
+
+    async fn post_map(&self, map: &ConfigMap, params: &PostParams) -> Result<Option<String>, ApplyError> {
+        let made = self.api::<ConfigMap>().create(params, map).await;
+        match made.map_err(|error| ApplyError::from(format!("making ConfigMap {}", self.map_name()), error)) {
+            Err(ApplyError::Refused { what, message, .. }) => Err(ApplyError::Refused { what, message, map: true }),
+            made => Ok(made?.uid()),
+        }
     }
 
     async fn patch_map(&self, patch: serde_json::Value) -> Result<(), ApplyError> {
@@ -187,38 +225,61 @@ impl Applier<'_> {
             .map_err(|error| ApplyError::from(format!("deleting ConfigMap {}", self.map_name()), error))
     }
 
-    async fn make_pod(&self, map_uid: &str, restarts: u32) -> Result<(), ApplyError> {
+    async fn make_pod(&self, map_uid: &str, restarts: u32, has_access: bool) -> Result<(), ApplyError> {
         let blueprint = self.blueprint()?;
+        let pod = blueprint.pod(map_uid, restarts);
+        if matches!(blueprint.runs, Runs::Foreign { .. }) {
+            if !has_access {
+                self.make_access(map_uid).await?;
+            }
+            return self.post_pod(map_uid, &pod).await.map(drop);
+        }
+        self.make_role(&blueprint, map_uid).await?;
+        let binding = blueprint.role_binding(map_uid);
+        // Our worker waits until it has its rights, so it need not wait to be made.
+        let (bound, made) =
+            tokio::join!(self.ensure::<RoleBinding>("RoleBinding", map_uid, &binding), self.post_pod(map_uid, &pod));
+        if let (Err(_), Ok(uid)) = (&bound, &made) {
+            // Nobody would give this one its rights any more; the next one begins with them.
+            self.delete_pod(uid, false).await?;
+        }
+        bound?;
+        made.map(drop)
+    }
+
+    /// Makes the pod; its UID. One that is there for this `ConfigMap` is the one: the answer to its making was lost.
+    async fn post_pod(&self, map_uid: &str, pod: &Pod) -> Result<String, ApplyError> {
+        let (pods, name) = (self.api::<Pod>(), pod.name_any());
+        let refused = match pods.create(&PostParams::default(), pod).await {
+            Ok(made) => return Ok(made.uid().unwrap_or_default()),
+            Err(error) => error,
+        };
+        if matches!(&refused, kube::Error::Api(status) if status.code == 409) {
+            let there = pods.get_metadata_opt(&name).await;
+            let there = there.map_err(|error| ApplyError::from(format!("reading pod {name}"), error))?;
+            if let Some(there) = there.filter(|pod| belongs_to(&pod.metadata, map_uid)) {
+                return Ok(there.uid().unwrap_or_default());
+            }
+        }
+        Err(ApplyError::from(format!("making pod {name}"), refused))
+    }
+
+    /// Makes all that gives the pod its rights.
+    async fn make_access(&self, map_uid: &str) -> Result<(), ApplyError> {
+        let blueprint = self.blueprint()?;
+        self.make_role(&blueprint, map_uid).await?;
+        self.ensure::<RoleBinding>("RoleBinding", map_uid, &blueprint.role_binding(map_uid)).await
+    }
+
+    /// Before it is bound: whoever binds a role is asked whether he holds its rights, and for that it must be there.
+    async fn make_role(&self, blueprint: &Blueprint<'_>, map_uid: &str) -> Result<(), ApplyError> {
         let (account, role) = (blueprint.service_account(map_uid), blueprint.role(map_uid));
         // All calls are let run to their ends: a second one must not be given up because a first one failed.
         let (account, role) = tokio::join!(
             self.ensure("service account", map_uid, &account),
             self.ensure::<Role>("Role", map_uid, &role),
         );
-        account.and(role)?;
-        // Only now: whoever binds a role is asked whether he holds its rights, and for that the role must be there.
-        let binding = blueprint.role_binding(map_uid);
-        let bound = self.ensure::<RoleBinding>("RoleBinding", map_uid, &binding);
-        let pod = blueprint.pod(map_uid, restarts);
-        let pods = self.api::<Pod>();
-        let params = PostParams::default();
-        let made = async {
-            let made = pods.create(&params, &pod).await;
-            made.map_err(|error| ApplyError::from(format!("making pod {}", pod.name_any()), error))
-        };
-        if matches!(blueprint.runs, Runs::Worker { .. }) {
-            // Our worker waits until it has its rights, so it need not wait to be made.
-            let (bound, made) = tokio::join!(bound, made);
-            if let (Err(_), Ok(pod)) = (&bound, &made) {
-                // Nobody would give this one its rights any more; the next one begins with them.
-                self.delete_pod(&pod.uid().unwrap_or_default(), false).await?;
-            }
-            bound?;
-            made.map(drop)
-        } else {
-            bound.await?;
-            made.await.map(drop)
-        }
+        account.and(role)
     }
 
     /// Makes an object unless it is there. One that belonged to an earlier `ConfigMap` is about to be collected: it would
@@ -238,17 +299,23 @@ impl Applier<'_> {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let there = api.get_metadata_opt(&name).await;
                 let there = there.map_err(|error| ApplyError::from(format!("reading {kind} {name}"), error))?;
-                let ours = there.is_some_and(|object| {
-                    object.metadata.owner_references.iter().flatten().any(|owner| owner.uid == map_uid)
-                        && object.metadata.deletion_timestamp.is_none()
-                });
-                if ours {
-                    Ok(())
-                } else {
-                    Err(ApplyError::NotYet(format!(
-                        "{kind} {name} belongs to something else; delete it, or wait until it is gone"
-                    )))
+                let Some(there) = there.map(|object| object.metadata) else {
+                    return Err(ApplyError::NotYet(format!("{kind} {name} is just gone")));
+                };
+                if belongs_to(&there, map_uid) {
+                    return Ok(());
                 }
+                // What has an owner of ours goes with it; nobody but a person takes away anything else.
+                let managed = there.labels.as_ref().and_then(|labels| labels.get(api::LABEL_MANAGED_BY));
+                let owned = there.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+                if there.deletion_timestamp.is_some() || owned && managed.is_some_and(|by| by == api::MANAGED_BY) {
+                    return Err(ApplyError::NotYet(format!("{kind} {name} of an earlier life has to go first")));
+                }
+                Err(ApplyError::Refused {
+                    what: format!("making {kind} {name}"),
+                    message: "it is there already and belongs to something else; delete it".to_owned(),
+                    map: false,
+                })
             }
             Err(error) => Err(ApplyError::from(format!("making {kind} {name}"), error)),
         }
@@ -286,6 +353,10 @@ impl Applier<'_> {
         gone(self.api::<BridgeJob>().delete(&self.job.name_any(), &precisely(&uid)).await)
             .map_err(|error| ApplyError::from("deleting the BridgeJob, whose time after its end is over", error))
     }
+}
+
+fn belongs_to(object: &ObjectMeta, map_uid: &str) -> bool {
+    object.deletion_timestamp.is_none() && object.owner_references.iter().flatten().any(|owner| owner.uid == map_uid)
 }
 
 /// Deletes the object with this UID and no other of the same name.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bridge_api::names as api;
 use bridge_api::{BridgeJob, EnvVar as UserVar, PodTemplate, ResourceManager};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMap, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector, Pod,
     PodSecurityContext, PodSpec, ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext,
@@ -15,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::ResourceExt;
 
 use super::plan::Runs;
-use super::seen::ANNOTATION_RESTARTS;
+use super::seen::{ANNOTATION_POD_MADE, ANNOTATION_RESTARTS};
 use crate::keys::{self, Data};
 use crate::names;
 
@@ -42,13 +43,15 @@ pub struct Blueprint<'a> {
 
 impl Blueprint<'_> {
     /// The `ConfigMap`. No owner: foreground deletion of the job would take it and the pod away before the remote job is
-    /// cancelled. `told` is what a controller pod wrote before, for one that has to be made again.
+    /// cancelled. `told` is what a controller pod wrote before, `pod_made` when a foreign one was made, for a `ConfigMap`
+    /// that has to be made again.
     #[must_use]
-    pub fn config_map(&self, told: Data) -> ConfigMap {
+    pub fn config_map(&self, told: Data, pod_made: Option<Timestamp>) -> ConfigMap {
         let mut data = keys::write(&self.job.spec, self.manager);
         data.extend(told);
         let mut metadata = self.meta(names::config_map(&self.job.name_any()), None);
         metadata.labels.get_or_insert_default().insert(api::LABEL_WORKER.to_owned(), self.kind().to_owned());
+        metadata.annotations = pod_made.map(|at| BTreeMap::from([(ANNOTATION_POD_MADE.to_owned(), at.to_string())]));
         ConfigMap {
             metadata: ObjectMeta { finalizers: Some(vec![api::FINALIZER_RECORD.to_owned()]), ..metadata },
             data: Some(data),
@@ -361,7 +364,7 @@ mod tests {
         let runs = Runs::Worker { replaced: None };
         let plan =
             Blueprint { job: &job, runs: &runs, manager: Some(ResourceManager::Slurm), worker_image: "bridge:1" };
-        let map = plan.config_map(Data::from([("id".to_owned(), "7".to_owned())]));
+        let map = plan.config_map(Data::from([("id".to_owned(), "7".to_owned())]), None);
         assert_eq!(map.metadata.owner_references, None);
         assert_eq!(map.metadata.finalizers.as_deref(), Some(&[api::FINALIZER_RECORD.to_owned()][..]));
         assert_eq!(map.data.as_ref().unwrap()["id"], "7");

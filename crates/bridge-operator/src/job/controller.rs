@@ -28,6 +28,8 @@ use crate::names;
 const SETTLE: Duration = Duration::from_millis(300);
 /// Pause after the API did not answer.
 const API_PAUSE: Duration = Duration::from_secs(5);
+/// A pass that takes longer hangs; its calls have no limit of their own.
+const PASS_LIMIT: Duration = Duration::from_secs(60);
 /// How long after its end a job's objects are still looked at.
 const LINGER_SECONDS: i64 = 120;
 
@@ -49,6 +51,9 @@ pub enum PassError {
     /// A step failed.
     #[error(transparent)]
     Apply(#[from] ApplyError),
+    /// The API took too long.
+    #[error("the API server did not answer within {} s", PASS_LIMIT.as_secs())]
+    Hangs,
 }
 
 impl PassError {
@@ -60,6 +65,7 @@ impl PassError {
             Self::Read { .. } => "read",
             Self::Write(_) => "write",
             Self::Apply(error) => error.category(),
+            Self::Hangs => "timeout",
         }
     }
 
@@ -116,7 +122,8 @@ impl Reconciler {
     pub async fn reconcile(job: Arc<PartialObjectMeta<BridgeJob>>, this: Arc<Self>) -> Result<Action, PassError> {
         let started = tokio::time::Instant::now();
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
-        let result = match this.pass(&namespace, &name).await {
+        let passed = tokio::time::timeout(PASS_LIMIT, this.pass(&namespace, &name)).await;
+        let result = match passed.unwrap_or(Err(PassError::Hangs)) {
             Ok(None) => {
                 this.settling().remove(&job.uid().unwrap_or_default());
                 this.metrics.forget(&(namespace, name));
@@ -174,6 +181,7 @@ impl Reconciler {
             now: self.clock.now().wall,
         });
         let Decision { status, steps, mut again } = decision;
+        let begins = job.status.as_ref().is_none_or(|status| status.handover.is_none());
         if steps.iter().any(|step| matches!(step, Step::MakeMap { .. })) {
             self.add_finalizer(&jobs, &mut job).await?;
         }
@@ -185,27 +193,24 @@ impl Reconciler {
             }
         };
         self.count(&job, &seen);
-        let applier = Applier {
-            client: &self.client,
-            job: &job,
-            planned: seen.planned.as_ref().ok(),
-            worker_image: &self.worker_image,
-        };
+        let applier = self.applier(&job, seen.planned.as_ref().ok());
         if !steps.is_empty() && self.leadership.as_ref().is_some_and(|leadership| !leadership.holds()) {
             return Err(ApplyError::NotYet("the Lease was not renewed in time".to_owned()).into());
         }
         // Nobody's pod waits for the news.
         let (result, ()) = tokio::join!(applier.apply(&steps), self.publisher.publish(&job, news));
         match result {
-            Ok(()) => {}
-            Err(ApplyError::Refused { what, message }) => {
+            Ok(()) => {
+                if steps.iter().any(|step| matches!(step, Step::MakePod { .. })) {
+                    self.metrics.pod_made();
+                }
+            }
+            Err(ApplyError::Refused { what, message, map }) => {
                 self.metrics.failed("refused");
-                again = Some(self.refused(&jobs, &mut job, &what, &message, &seen).await?);
+                let message = refusal(&what, &message);
+                again = Some(self.refused(&jobs, &mut job, &message, begins && map, &seen).await?);
             }
             Err(error) => return Err(error.into()),
-        }
-        if steps.iter().any(|step| matches!(step, Step::MakePod { .. })) {
-            self.metrics.pod_made();
         }
         Ok(Some(again.map_or_else(Action::await_change, Action::requeue)))
     }
@@ -214,7 +219,8 @@ impl Reconciler {
         let deleting = job.metadata.deletion_timestamp.is_some();
         let status = job.status.clone().unwrap_or_default();
         let over = is_final(&status);
-        let planned = plan(job, &self.images);
+        let settled = status.handover.as_ref().map(|handover| handover.foreign);
+        let mut planned = plan(job, &self.images, settled);
         let now = self.clock.now().wall;
         let long_over = over
             && !deleting
@@ -234,16 +240,21 @@ impl Reconciler {
         let begins = status.handover.is_none() && !over && !deleting;
         let early = async {
             match &planned {
-                Ok(planned) if begins => Some(dereference::references(&self.client, namespace, &planned.needs).await),
+                Ok(planned) if begins => Some(self.beginning(job, namespace, planned).await),
                 _ => None,
             }
         };
         let (map, pod, early) = tokio::join!(maps.get_opt(&map_name), pods.get_opt(&pod_name), early);
         let map = map.map_err(PassError::read("the job's ConfigMap"))?.map(|map| SeenMap::of(map, job));
-        let pod = pod.map_err(PassError::read("the job's pod"))?.map(|pod| SeenPod::of(&pod));
+        let uid = job.uid().unwrap_or_default();
+        let pod = pod.map_err(PassError::read("the job's pod"))?.map(|pod| SeenPod::of(&pod, &uid));
+        if let Some(map) = map.as_ref().filter(|map| map.ours && settled != Some(map.foreign)) {
+            planned = plan(job, &self.images, Some(map.foreign));
+        }
         let needs_pod = pod.as_ref().is_none_or(|pod| matches!(pod.phase, PodPhase::Ended { .. }))
             || map.as_ref().is_none_or(|map| map.deleting);
-        let leaving = pod.as_ref().is_some_and(|pod| pod.deletion.is_some());
+        let leaving = pod.as_ref().is_some_and(|pod| pod.deletion.is_some())
+            || map.as_ref().is_some_and(|map| map.ours && map.deleting);
         let namespace_ending = !over && (leaving || (deleting && needs_pod)) && self.namespace_ending(namespace).await;
         let references = match (early, &planned) {
             (Some(references), _) => references,
@@ -256,13 +267,45 @@ impl Reconciler {
         Ok(Gathered { planned, references, map, pod, namespace_ending })
     }
 
+    /// Whether a job that nobody has begun could be: all that it refers to is there, and the cluster takes what is made.
+    async fn beginning(
+        &self,
+        job: &BridgeJob,
+        namespace: &str,
+        planned: &Planned,
+    ) -> Result<Result<(), Problem>, kube::Error> {
+        let references = dereference::references(&self.client, namespace, &planned.needs).await?;
+        let refused = |ready: &bridge_api::Condition| {
+            ready.type_ == terms::READY && ready.status == "False" && ready.reason == terms::WORKER_STARTING
+        };
+        if references.is_err() || !job.status.iter().flat_map(|status| &status.conditions).any(refused) {
+            return Ok(references);
+        }
+        // A try without any effect: the hand-over would have to be marked and taken back each time.
+        match self.applier(job, Some(planned)).try_map().await {
+            Err(ApplyError::Refused { what, message, .. }) => {
+                Ok(Err(Problem { reason: terms::WORKER_STARTING, message: refusal(&what, &message) }))
+            }
+            Err(ApplyError::Api { source, .. }) => Err(source),
+            Ok(()) | Err(ApplyError::NotYet(_)) => Ok(Ok(())),
+        }
+    }
+
+    fn applier<'a>(&'a self, job: &'a BridgeJob, planned: Option<&'a Planned>) -> Applier<'a> {
+        Applier { client: &self.client, job, planned, worker_image: &self.worker_image }
+    }
+
     async fn namespace_ending(&self, namespace: &str) -> bool {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        match namespaces.get_metadata_opt(namespace).await {
-            Ok(found) => found.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()),
-            // An operator that may only see some namespaces cannot look; then a refused creation tells.
-            Err(_) => false,
+        if let Ok(found) = namespaces.get_metadata_opt(namespace).await {
+            return found.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some());
         }
+        // An operator that may only see some namespaces cannot look; but nothing can be made in one that ends.
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let mut probe = ConfigMap::default();
+        probe.metadata.generate_name = Some("bridge-probe-".to_owned());
+        let tried = maps.create(&PostParams { dry_run: true, ..PostParams::default() }, &probe).await;
+        matches!(tried, Err(kube::Error::Api(status)) if status.message.contains("being terminated"))
     }
 
     /// Before anything is made: from then on the job cannot vanish without its remote side having been cancelled.
@@ -325,19 +368,21 @@ impl Reconciler {
         &self,
         jobs: &Api<BridgeJob>,
         job: &mut BridgeJob,
-        what: &str,
-        why: &str,
+        message: &str,
+        nothing_made: bool,
         seen: &Gathered,
     ) -> Result<Duration, PassError> {
         let context = Context { generation: job.metadata.generation, now: self.clock.now().wall };
         let mut report = Report::on(job.status.as_ref(), context);
-        let message = format!("{what} was refused by the cluster: {why}; it is tried again");
+        if nothing_made {
+            report.take_back();
+        }
         if job.metadata.deletion_timestamp.is_some() {
             let id = job.status.as_ref().and_then(|status| status.jobid.as_deref());
-            report.cancel_blocked(&cannot_cancel(job, id, &message));
+            report.cancel_blocked(&cannot_cancel(job, id, message));
         } else {
-            report.worker(terms::WORKER_STARTING, &message);
-            report.condition(terms::READY, report::Holds::False, terms::WORKER_STARTING, &message);
+            report.worker(terms::WORKER_STARTING, message);
+            report.condition(terms::READY, report::Holds::False, terms::WORKER_STARTING, message);
         }
         if let Written::Told(news) = self.write(jobs, job, report.finish(), seen).await? {
             self.publisher.publish(job, news).await;
@@ -355,6 +400,10 @@ impl Reconciler {
             counters,
         );
     }
+}
+
+fn refusal(what: &str, why: &str) -> String {
+    format!("{what} was refused by the cluster: {why}; it is tried again")
 }
 
 /// An API error in its own words; its `Display` shows the whole object.

@@ -21,9 +21,18 @@ pub enum Runs {
     },
 }
 
-/// Plans a job.
-pub fn plan(job: &BridgeJob, images: &ImageRules) -> Result<Planned, Problem> {
-    let resolved = Resolved { uid: job.uid().unwrap_or_default(), images: images.clone() };
+/// Plans a job. `settled` says whose pod has it already, foreign or ours: the operator's settings may have changed since.
+pub fn plan(job: &BridgeJob, images: &ImageRules, settled: Option<bool>) -> Result<Planned, Problem> {
+    let image = job.spec.image.clone();
+    let images = match settled {
+        Some(true) if image.is_some() => {
+            let image = image.unwrap_or_default();
+            return Ok(Planned { runs: Runs::Foreign { image }, manager: None, needs: foreign_needs(job) });
+        }
+        Some(false) => ImageRules { worker: image, ..images.clone() },
+        _ => images.clone(),
+    };
+    let resolved = Resolved { uid: job.uid().unwrap_or_default(), images };
     match plan::plan(job, &resolved).map_err(|errors| problem(&errors))? {
         plan::Planned::Ours(plan) => Ok(Planned {
             runs: Runs::Worker { replaced: None },

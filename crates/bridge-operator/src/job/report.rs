@@ -57,9 +57,7 @@ impl Report {
     #[must_use]
     pub fn on(before: Option<&BridgeJobStatus>, context: Context) -> Self {
         let mut status = before.cloned().unwrap_or_default();
-        if !is_final(&status) {
-            status.observed_generation = context.generation;
-        }
+        status.observed_generation = context.generation;
         Self { before: status.conditions.clone(), status, context }
     }
 
@@ -90,10 +88,17 @@ impl Report {
     }
 
     /// The mark that must be there before the `ConfigMap` is.
-    pub fn hand_over(&mut self) -> &mut Self {
-        self.status.handover = Some(bridge_api::Handover { time: Time(self.context.now), config_map_uid: None });
+    pub fn hand_over(&mut self, foreign: bool) -> &mut Self {
+        let time = Time(self.context.now);
+        self.status.handover = Some(bridge_api::Handover { time, config_map_uid: None, foreign });
         self.word(JobStatus::Pending, terms::WORKER_STARTING, "the controller pod is being made");
         self.condition(terms::SUBMITTED, Holds::False, terms::WAITING, "the controller pod has to start first")
+    }
+
+    /// The `ConfigMap` was surely not made, so nothing was handed over.
+    pub fn take_back(&mut self) -> &mut Self {
+        self.status.handover = None;
+        self
     }
 
     /// The `ConfigMap` is there.
@@ -133,6 +138,13 @@ impl Report {
         self
     }
 
+    /// Whether the last that was told is why the controller pod does not run.
+    #[must_use]
+    pub fn told_of_no_more_than_the_pod(&self) -> bool {
+        let reason = self.status.reason.as_deref();
+        reason == Some(terms::WORKER_STARTING) || reason == Some(terms::WORKER_FAILED)
+    }
+
     /// Deleting cannot go on by itself.
     pub fn cancel_blocked(&mut self, message: &str) -> &mut Self {
         self.status.reason = Some(terms::CANCEL_BLOCKED.to_owned());
@@ -158,13 +170,17 @@ impl Report {
         set(&mut self.status.starttime, view.started);
         set(&mut self.status.completiontime, view.completed);
         let status = &mut self.status;
-        status.jobid = view.job_id.clone().or_else(|| status.jobid.take());
+        if status.attempts != Some(record.attempt) {
+            status.exitcode = None;
+        }
+        status.jobid = bounded::<512>(view.job_id.as_ref()).or_else(|| status.jobid.take());
         status.exitcode = view.exit_code.or(status.exitcode);
         status.attempts = Some(record.attempt);
-        status.queue = record.facts.queue.clone().or_else(|| status.queue.take());
-        status.node = record.facts.node.clone().or_else(|| status.node.take());
-        status.stdout = record.facts.stdout.clone().or_else(|| status.stdout.take());
-        status.stderr = record.facts.stderr.clone().or_else(|| status.stderr.take());
+        let facts = &record.facts;
+        status.queue = bounded::<512>(facts.queue.as_ref()).or_else(|| status.queue.take());
+        status.node = bounded::<1024>(facts.node.as_ref()).or_else(|| status.node.take());
+        status.stdout = bounded::<4096>(facts.stdout.as_ref()).or_else(|| status.stdout.take());
+        status.stderr = bounded::<4096>(facts.stderr.as_ref()).or_else(|| status.stderr.take());
         self.submitted(record);
         self.reachable(record);
         self.suspension(record);
@@ -253,9 +269,8 @@ impl Report {
         set(&mut self.status.submittime, told.submitted);
         set(&mut self.status.starttime, told.started);
         set(&mut self.status.completiontime, told.ended);
-        if told.id.is_some() {
-            self.status.jobid.clone_from(&told.id);
-            let id = told.id.clone().unwrap_or_default();
+        if let Some(id) = bounded::<512>(told.id.as_ref()) {
+            self.status.jobid = Some(id.clone());
             self.condition(
                 terms::SUBMITTED,
                 Holds::True,
@@ -284,9 +299,19 @@ impl Report {
         self
     }
 
-    /// A foreign job is over.
-    pub fn foreign_end(&mut self, told: &Told, status: JobStatus, message: &str) -> &mut Self {
+    /// `suspend` of a job whose pod knows nothing of it.
+    pub fn cannot_suspend(&mut self) -> &mut Self {
+        let message = "a pod of an image of one's own cannot be told to suspend its job; `suspend` holds back only what was not begun";
+        self.condition(terms::SUSPENDED, Holds::False, terms::UNSUPPORTED, message)
+    }
+
+    /// A foreign job is over; `overdue`: because of its deadline.
+    pub fn foreign_end(&mut self, told: &Told, status: JobStatus, message: &str, overdue: bool) -> &mut Self {
         self.told(told);
+        if overdue && status == JobStatus::Killed {
+            let message = format!("`activeDeadlineSeconds` had passed; {message}");
+            return self.end(JobStatus::Failed, terms::DEADLINE_EXCEEDED, &message, told.ended);
+        }
         let reason = match status {
             JobStatus::Done => terms::SUCCEEDED,
             JobStatus::Killed => terms::KILLED,
@@ -307,6 +332,9 @@ impl Report {
         if self.status.completiontime.is_none() {
             self.status.completiontime = Some(Time(end.unwrap_or(self.context.now)));
         }
+        if holds(&self.status, terms::SUSPENDED) {
+            self.condition(terms::SUSPENDED, Holds::False, terms::RESUMED, "the job is over");
+        }
         if status == JobStatus::Done {
             self.condition(terms::COMPLETE, Holds::True, terms::SUCCEEDED, message)
         } else {
@@ -316,7 +344,7 @@ impl Report {
 
     fn word(&mut self, status: JobStatus, reason: &str, message: &str) {
         self.status.jobstatus = Some(status);
-        self.status.reason = Some(reason.to_owned()).filter(|reason| !reason.is_empty());
+        self.status.reason = Some(clip_to(reason, 256)).filter(|reason| !reason.is_empty());
         self.status.message = Some(clip(message)).filter(|message| !message.is_empty());
     }
 
@@ -364,11 +392,20 @@ fn pascal(reason: &str) -> String {
 }
 
 fn clip(text: &str) -> String {
-    if text.len() <= bridge_api::schema::MAX_MESSAGE {
+    clip_to(text, bridge_api::schema::MAX_MESSAGE)
+}
+
+/// One value that is too long must not keep the whole status from being written.
+fn clip_to(text: &str, most: usize) -> String {
+    if text.len() <= most {
         return text.to_owned();
     }
-    let end = (0..=bridge_api::schema::MAX_MESSAGE - 3).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=most - 3).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     format!("{}…", &text[..end])
+}
+
+fn bounded<const MOST: usize>(text: Option<&String>) -> Option<String> {
+    text.map(|text| clip_to(text, MOST))
 }
 
 /// Whether the job is over and its status never moves again.
@@ -442,7 +479,7 @@ mod tests {
     #[test]
     fn a_life_is_mirrored_and_its_end_never_moves() {
         let mut report = Report::on(None, context(0));
-        report.ready(Some(ResourceManager::Slurm)).hand_over().config_map("cm");
+        report.ready(Some(ResourceManager::Slurm)).hand_over(false).config_map("cm");
         report.record(&running(3));
         let status = report.finish();
         assert_eq!(status.jobstatus, Some(JobStatus::Running));
@@ -457,7 +494,7 @@ mod tests {
 
         let mut report = Report::on(Some(&failed), Context { generation: Some(9), now: context(99).now });
         report.record(&ended(5, Verdict::Succeeded));
-        assert_eq!(report.finish(), failed);
+        assert_eq!(report.finish(), BridgeJobStatus { observed_generation: Some(9), ..failed });
     }
 
     #[test]
@@ -500,7 +537,7 @@ mod tests {
         let before = report.told(&told).status().clone();
         assert_eq!(before.jobstatus, Some(JobStatus::Running));
         let mut report = Report::on(Some(&before), context(1));
-        report.foreign_end(&told, JobStatus::Done, "the controller pod's last word was COMPLETED");
+        report.foreign_end(&told, JobStatus::Done, "the controller pod's last word was COMPLETED", false);
         let after = report.finish();
         assert_eq!(condition(&after, "Complete"), Some(("True", "Succeeded")));
         assert!(after.completiontime.is_some());
@@ -511,5 +548,45 @@ mod tests {
         assert_eq!(pascal("OUT_OF_MEMORY"), "OUT_OF_MEMORY");
         assert_eq!(pascal("exit code: 7"), "exitcode7");
         assert_eq!(pascal("7"), "Waiting");
+    }
+
+    #[test]
+    fn nothing_that_is_too_long_keeps_a_status_from_being_written() {
+        let long = "ü".repeat(5000);
+        let mut report = Report::on(None, context(1));
+        report.told(&Told { id: Some(long.clone()), word: Some(long.clone()), ..Told::default() });
+        assert!(report.status().jobid.as_ref().unwrap().len() <= 512);
+        let mut record = JobRecord::new("uid", "pod");
+        record.seq = 1;
+        record.facts.queue = Some(long.clone());
+        record.facts.node = Some(long.clone());
+        record.facts.stdout = Some(long.clone());
+        record.state = JobState::Active { id: RemoteId::new(&long), phase: Phase::Running, missing: None };
+        let mut report = Report::on(None, context(1));
+        let status = report.record(&record).status();
+        let lengths =
+            [&status.jobid, &status.queue, &status.node, &status.stdout].map(|text| text.as_ref().unwrap().len());
+        assert!(lengths.iter().zip([512, 512, 1024, 4096]).all(|(length, most)| *length <= most), "{lengths:?}");
+    }
+
+    #[test]
+    fn a_job_that_is_over_is_not_suspended_and_has_been_looked_at() {
+        let mut report = Report::on(None, context(1));
+        report.suspended_before_start();
+        report.never_started(JobStatus::Killed, terms::KILLED, "`kill` was set");
+        let status = report.finish();
+        assert!(!holds(&status, terms::SUSPENDED));
+        let edited = Report::on(Some(&status), Context { generation: Some(7), ..context(2) }).finish();
+        assert_eq!(edited.observed_generation, Some(7));
+    }
+
+    #[test]
+    fn an_attempts_exit_code_is_not_the_next_ones() {
+        let mut record = JobRecord::new("uid", "pod");
+        (record.seq, record.attempt) = (1, 2);
+        record.state = JobState::Active { id: RemoteId::new("8"), phase: Phase::Running, missing: None };
+        let before = BridgeJobStatus { attempts: Some(1), exitcode: Some(3), ..BridgeJobStatus::default() };
+        let mut report = Report::on(Some(&before), context(1));
+        assert_eq!(report.record(&record).status().exitcode, None);
     }
 }

@@ -2,8 +2,8 @@
 
 use bridge_api::{BridgeJob, names as api};
 use bridge_core::record::{JobRecord, RecordError};
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ConfigMap, ContainerStateTerminated, Pod};
 use kube::ResourceExt;
 
 use crate::foreign::PodEnd;
@@ -79,6 +79,8 @@ pub struct SeenPod {
     pub owner: Option<String>,
     /// By when it should be gone, if it is being deleted.
     pub deletion: Option<Timestamp>,
+    /// Made for this very job, whatever it belongs to now.
+    pub ours: bool,
     /// Where it stands.
     pub phase: PodPhase,
     /// How many before it ended without a result.
@@ -108,8 +110,9 @@ pub enum PodPhase {
 impl SeenPod {
     /// Reduces what the API gave.
     #[must_use]
-    pub fn of(pod: &Pod) -> Self {
+    pub fn of(pod: &Pod, job_uid: &str) -> Self {
         Self {
+            ours: pod.labels().get(api::LABEL_JOB_UID).is_some_and(|uid| uid == job_uid),
             uid: pod.uid().unwrap_or_default(),
             owner: pod.owner_references().iter().find(|owner| owner.kind == "ConfigMap").map(|owner| owner.uid.clone()),
             deletion: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
@@ -127,7 +130,12 @@ fn phase(pod: &Pod) -> PodPhase {
         Some("Succeeded" | "Failed") => {
             let terminated = container.and_then(|state| state.terminated.as_ref());
             // An evicted pod's container has an exit code too, but it is not the container's own verdict.
-            let taken = status.reason.clone().filter(|reason| !reason.is_empty());
+            // So has one that was told to end by its deletion.
+            let taken = status
+                .reason
+                .clone()
+                .filter(|reason| !reason.is_empty())
+                .or_else(|| ended_by_deletion(pod, terminated).then(|| "it was deleted".to_owned()));
             let end = match (terminated, &taken) {
                 (Some(state), None) => PodEnd::Exited(state.exit_code),
                 _ => PodEnd::Gone,
@@ -179,6 +187,14 @@ fn phase(pod: &Pod) -> PodPhase {
             PodPhase::Pending(waiting.or_else(|| unscheduled.and_then(|condition| condition.message.clone())))
         }
     }
+}
+
+/// Whether a container ended after its pod's deletion was asked for.
+fn ended_by_deletion(pod: &Pod, ended: Option<&ContainerStateTerminated>) -> bool {
+    let Some(by) = &pod.metadata.deletion_timestamp else { return false };
+    let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));
+    let asked = by.0.checked_sub(grace).unwrap_or(by.0);
+    ended.and_then(|ended| ended.finished_at.as_ref()).is_none_or(|finished| finished.0 >= asked)
 }
 
 fn clip(text: &str) -> String {

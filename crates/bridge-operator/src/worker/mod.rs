@@ -149,6 +149,10 @@ pub async fn run<P: Parts>(
     if settings.config_map_uid.as_ref().is_some_and(|expected| *expected != uid) {
         return Ok(WorkerEnd::Fenced);
     }
+    if map.labels().get(api::LABEL_WORKER).is_some_and(|kind| kind == "foreign") {
+        // Its pod keeps no record, so nobody but that pod can know what it has submitted.
+        return Err(WorkerError::Unusable("its ConfigMap belongs to a pod of an image of one's own".to_owned()));
+    }
     let operated = settings.config_map_uid.is_some() || map.labels().contains_key(api::LABEL_JOB_UID);
     let keeper = if operated { Keeper::Operator } else { Keeper::Nobody };
     let store: Arc<dyn JobStore> = Arc::new(ConfigMapStore::new(client, &key, uid.clone(), keeper));

@@ -78,6 +78,37 @@ async fn the_example_pod_obeys_kill_and_goes_on_after_a_crash() {
     bed.set("job", &json!({ "kill": true })).await;
     let status = bed.until_status("job", JobStatus::Killed).await;
     assert_eq!(status.jobid, id);
+
+    bed.try_create("late", spec(&bed, "3600", &json!({ "activeDeadlineSeconds": 3 }))).await.unwrap();
+    let late = bed.until_status("late", JobStatus::Failed).await;
+    assert_eq!(late.reason.as_deref(), Some("DeadlineExceeded"), "{late:?}");
+}
+
+/// Ends with 0 when it is told to stop, as well-behaved programs do; the second of its kind finds its job done.
+const POLITE: &str = r#"#!/bin/sh
+export HOME=/tmp
+tell() { kubectl -n "$NAMESPACE" patch configmap "$JOBNAME-bridge-cm" --type=merge -p "{\"data\":{$1}}"; }
+trap 'exit 0' TERM
+case $(kubectl -n "$NAMESPACE" get configmap "$JOBNAME-bridge-cm" -o jsonpath='{.data.id}') in
+  '') tell '"id":"job-5","jobStatus":"RUNNING"' ;;
+  *) tell '"jobStatus":"COMPLETED"'; exit 0 ;;
+esac
+while :; do sleep 1 & wait $!; done
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_leaves_politely_has_not_done_its_job() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let bed = Bed::new(lab).await;
+    image(lab, &bed.kubernetes, "localhost/polite-pod:1", POLITE).await;
+    bed.try_create("job", spec(&bed, "1", &json!({ "image": "localhost/polite-pod:1" }))).await.unwrap();
+    bed.until_status("job", JobStatus::Running).await;
+    let pods: Api<Pod> = bed.api();
+    let first = pods.get(&names::pod("job")).await.unwrap();
+    let _ = pods.delete(&names::pod("job"), &DeleteParams::default()).await.unwrap();
+    let status = bed.until_status("job", JobStatus::Done).await;
+    assert!(status.message.unwrap().contains("COMPLETED"), "its own word, not the first pod's exit code");
+    assert_ne!(pods.get(&names::pod("job")).await.unwrap().metadata.uid, first.metadata.uid);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bridge_api::JobStatus;
 use bridge_operator::names;
 use bridge_testkit::slurm::EmulatorOptions;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, ServiceAccount};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -145,24 +145,30 @@ async fn a_missing_secret_is_named_and_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_the_cluster_does_not_want_is_told_and_made_when_it_does() {
+async fn what_the_cluster_does_not_want_is_told_and_made_when_it_does() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
     let quotas: Api<ResourceQuota> = bed.api();
-    let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
-    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
-    let counted = |quota: Option<&ResourceQuota>| {
-        quota.and_then(|quota| quota.status.as_ref()?.hard.as_ref()).is_some_and(|hard| hard.contains_key("pods"))
-    };
-    until(&quotas, "none", "in effect", counted).await;
-    bed.create("job", "true", &json!({})).await;
-    let refused = |status: &bridge_api::BridgeJobStatus| {
-        status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "False" && c.message.contains("quota"))
-    };
-    bed.until("job", "refused", refused).await;
-    let _ = quotas.delete("none", &DeleteParams::default()).await.unwrap();
-    bed.until_status("job", JobStatus::Done).await;
-    assert_eq!(bed.runs(), 1);
+    // Each namespace has one ConfigMap of Kubernetes itself.
+    for (name, resource, most) in [("map", "count/configmaps", "1"), ("pod", "pods", "0")] {
+        let quota = json!({ "metadata": { "name": name }, "spec": { "hard": { resource: most } } });
+        quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+        let counted = |quota: Option<&ResourceQuota>| {
+            quota.and_then(|quota| quota.status.as_ref()?.used.as_ref()).is_some_and(|used| used.contains_key(resource))
+        };
+        until(&quotas, name, "in effect", counted).await;
+        bed.create(name, "true", &json!({})).await;
+        let refused = |status: &bridge_api::BridgeJobStatus| {
+            let is =
+                |c: &bridge_api::Condition| c.type_ == "Ready" && c.status == "False" && c.message.contains("quota");
+            // Nothing was handed over as long as there is nothing to hand it over in.
+            status.conditions.iter().any(is) && status.handover.is_none() == (name == "map")
+        };
+        bed.until(name, "refused", refused).await;
+        let _ = quotas.delete(name, &DeleteParams::default()).await.unwrap();
+        bed.until_status(name, JobStatus::Done).await;
+    }
+    assert_eq!(bed.runs(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -189,6 +195,17 @@ async fn a_name_that_is_taken_is_left_alone() {
     assert_eq!(bed.config_map("job").await.unwrap().data.unwrap().len(), 1);
     let _ = maps.delete("job-bridge-cm", &DeleteParams::default()).await.unwrap();
     bed.until_status("job", JobStatus::Done).await;
+
+    let accounts: Api<ServiceAccount> = bed.api();
+    let own = json!({ "metadata": { "name": "other-bridge" } });
+    accounts.create(&PostParams::default(), &serde_json::from_value(own).unwrap()).await.unwrap();
+    bed.create("other", "true", &json!({})).await;
+    let told = |status: &bridge_api::BridgeJobStatus| {
+        status.message.as_ref().is_some_and(|m| m.contains("service account other-bridge") && m.contains("delete it"))
+    };
+    bed.until("other", "waiting for the account", told).await;
+    let _ = accounts.delete("other-bridge", &DeleteParams::default()).await.unwrap();
+    bed.until_status("other", JobStatus::Done).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,10 @@ use crate::failure::Failure;
 
 /// A client for a context of the kubeconfig, or for what the environment says: the pod's own account inside a cluster.
 pub async fn client(context: Option<&str>) -> Result<Client, Failure> {
-    let config = configuration(context).await?;
+    let mut config = configuration(context).await?;
+    // Whoever uses it tries again by himself, when he knows what the first answer was: a creation that was repeated unseen
+    // is told that the object is there already.
+    config.default_retry = false;
     Client::try_from(config).map_err(|error| Failure::trouble(format!("no client for the cluster: {}", chain(&error))))
 }
 

@@ -47,6 +47,10 @@ impl Site {
     /// Everything but the definition of BridgeJobs first: order does not matter.
     fn install(&self) {
         let manifest = self.bench.bridge(&["manifest", "--image", IMAGE, "--watch", OURS]).ends(0).out;
+        // A namespace that is gone, and the operator's rights with it, does not keep it from the others.
+        let watched = format!("--namespace={OURS}");
+        let manifest = manifest.replace(&watched, &format!("--namespace=gone,{OURS}"));
+        assert!(manifest.contains("=gone,"));
         let (definition, rest): (Vec<&str>, Vec<&str>) =
             manifest.split("\n---\n").partition(|object| object.contains("kind: CustomResourceDefinition"));
         assert_eq!(definition.len(), 1);

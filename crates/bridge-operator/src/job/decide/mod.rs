@@ -1,5 +1,6 @@
 //! What to do for a job, from what was seen: one total, pure function, so that every situation of its life is a test.
 
+mod foreign;
 mod pods;
 
 pub(super) use pods::cannot_cancel;
@@ -13,17 +14,14 @@ use bridge_core::ids::RemoteId;
 use bridge_core::manager::Phase;
 use bridge_core::plan::SecretNeed;
 use bridge_core::record::{Cause, Ending, JobRecord, JobState, NotSubmitted, RecordError};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::plan::Runs;
 use super::report::{self, Context, Report};
 use super::seen::{PodPhase, SeenMap, SeenPod};
-use crate::foreign::{self, PodEnd, Verdict};
 use crate::keys::{self, Data};
 
-/// How long a pod that was asked for may be under way.
-const UNDER_WAY: SignedDuration = SignedDuration::from_secs(10);
 /// Who signs records that the operator itself writes.
 const HOLDER: &str = "operator";
 
@@ -84,6 +82,8 @@ pub enum Step {
     MakeMap {
         /// Keys beside those of the spec.
         told: Data,
+        /// When a foreign pod was made.
+        pod_made: Option<Timestamp>,
     },
     /// Let go of a `ConfigMap`, so that a deletion by hand can end.
     ReleaseMap {
@@ -171,10 +171,11 @@ impl Scene<'_> {
     }
 
     fn is_foreign(&self) -> bool {
-        match (self.input.map, self.input.planned) {
-            (Some(map), _) => map.foreign,
-            (None, Ok(planned)) => matches!(planned.runs, Runs::Foreign { .. }),
-            (None, Err(_)) => false,
+        match (self.input.map, &self.report.status().handover, self.input.planned) {
+            (Some(map), ..) if map.ours => map.foreign,
+            (_, Some(handover), _) => handover.foreign,
+            (_, None, Ok(planned)) => matches!(planned.runs, Runs::Foreign { .. }),
+            (_, None, Err(_)) => false,
         }
     }
 
@@ -211,6 +212,15 @@ impl Scene<'_> {
             self.report.suspended_before_start();
             return;
         }
+        let foreign = self.is_foreign();
+        let attempts_elsewhere = foreign && spec.backoff_limit > 0;
+        self.report.resumed();
+        if attempts_elsewhere {
+            let message = "spec.backoffLimit: a pod of an image of one's own makes its own attempts; leave it out";
+            self.report.not_ready(terms::INVALID_SPEC, message);
+            self.report.never_started(JobStatus::Failed, terms::INVALID_SPEC, message);
+            return;
+        }
         if let Err(problem) = self.input.references {
             self.wait_for(problem.reason, &problem.message);
             return;
@@ -222,8 +232,8 @@ impl Scene<'_> {
             );
             return;
         }
-        self.report.ready(planned.manager).resumed().hand_over();
-        self.steps.push(Step::MakeMap { told: Data::new() });
+        self.report.ready(planned.manager).hand_over(foreign);
+        self.steps.push(Step::MakeMap { told: Data::new(), pod_made: None });
         self.make_pod(None, 0);
     }
 
@@ -278,7 +288,7 @@ impl Scene<'_> {
     /// Handed over and not over.
     fn live(&mut self) {
         if self.report.status().handover.is_none() {
-            self.report.hand_over();
+            self.report.hand_over(self.is_foreign());
         }
         let Some(map) = self.input.map else {
             self.make_again(Data::new());
@@ -322,7 +332,7 @@ impl Scene<'_> {
             return;
         }
         self.release(map);
-        self.steps.push(Step::MakeMap { told: map.told() });
+        self.steps.push(Step::MakeMap { told: map.told(), pod_made: map.pod_made });
         // Its pod goes with it; the next look finds the new one without a pod.
         self.look_again(Duration::from_secs(1));
     }
@@ -337,21 +347,18 @@ impl Scene<'_> {
             self.wait_for(problem.reason, &problem.message);
             return;
         }
-        let mut told = if self.is_foreign() {
-            let status = self.report.status();
-            let mut told = Data::new();
-            if let Some(id) = &status.jobid {
-                told.insert(keys::ID.to_owned(), id.clone());
-            }
-            told
-        } else {
-            match remade(self.job(), self.report.status()).encode() {
-                Ok(state) => Data::from([(keys::STATE.to_owned(), state)]),
-                Err(_) => return,
-            }
-        };
+        if self.is_foreign() {
+            self.make_foreign_again(wishes);
+            return;
+        }
+        let Ok(state) = remade(self.job(), self.report.status()).encode() else { return };
+        let mut told = Data::from([(keys::STATE.to_owned(), state)]);
         told.extend(wishes);
-        self.steps.push(Step::MakeMap { told });
+        self.steps.push(Step::MakeMap { told, pod_made: None });
+        self.make_pod_when_free();
+    }
+
+    fn make_pod_when_free(&mut self) {
         // A pod of the ConfigMap that is gone is being collected; one for the new one is made when that is over.
         if self.input.pod.is_none() {
             self.make_pod(None, 0);
@@ -365,8 +372,11 @@ impl Scene<'_> {
     }
 
     /// Brings the keys that may change up to date.
-    fn set_keys(&mut self, map: &SeenMap, delete: bool) {
+    fn set_keys(&mut self, map: &SeenMap, delete: bool, overdue: bool) {
         let mut wanted = keys::wishes(&self.job().spec);
+        if overdue {
+            wanted.insert(keys::KILL.to_owned(), "true".to_owned());
+        }
         if delete {
             wanted.insert(keys::KILL.to_owned(), "true".to_owned());
             wanted.insert(keys::DELETE.to_owned(), "true".to_owned());
@@ -417,7 +427,8 @@ impl Scene<'_> {
             }
             Ok(None) => {}
         }
-        self.set_keys(map, delete);
+        // Our worker keeps the deadline itself.
+        self.set_keys(map, delete, false);
         self.tend_pod(map);
     }
 
@@ -435,49 +446,6 @@ impl Scene<'_> {
         ]);
         let resource_version = Some(map.resource_version.clone());
         self.steps.push(Step::SetKeys { uid: map.uid.clone(), data, resource_version });
-    }
-
-    fn follow_foreign(&mut self, map: &SeenMap, delete: bool) {
-        let told = foreign::told(&map.data, self.report.status().pod_words.as_ref());
-        let kill = delete || self.job().spec.kill || keys::is_true(&map.data, keys::KILL);
-        let pod = self.input.pod.filter(|pod| self.owned(pod));
-        let end = match pod {
-            Some(SeenPod { phase: PodPhase::Ended { end, .. }, .. }) => Some(*end),
-            None if self.input.pod.is_none() => match map.pod_made {
-                // It may be under way to the API server, in the hands of an operator that no longer leads.
-                Some(made) if self.input.now.duration_since(made) < UNDER_WAY => {
-                    self.look_again(until(self.input.now, made.checked_add(UNDER_WAY).unwrap_or(made)));
-                    self.report.told(&told);
-                    return;
-                }
-                Some(_) => Some(PodEnd::Gone),
-                None => None,
-            },
-            _ => None,
-        };
-        match end.map(|end| foreign::verdict(&told, end, kill)) {
-            Some(Verdict::Over { status, message }) => {
-                self.report.foreign_end(&told, status, &message);
-            }
-            None if kill && map.pod_made.is_none() && pod.is_none() => {
-                self.report.never_started(
-                    JobStatus::Killed,
-                    terms::KILLED,
-                    "`kill` was set before the controller pod was made",
-                );
-            }
-            None if kill
-                && pod.is_some_and(|pod| matches!(pod.phase, PodPhase::Pending(_)) && pod.deletion.is_none()) =>
-            {
-                let uid = pod.map(|pod| pod.uid.clone()).unwrap_or_default();
-                self.steps.push(Step::DeletePod { uid, force: false });
-            }
-            Some(Verdict::Again) | None => {
-                self.report.told(&told);
-                self.set_keys(map, delete);
-                self.tend_pod(map);
-            }
-        }
     }
 
     /// The job is being deleted.

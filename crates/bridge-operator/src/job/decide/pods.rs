@@ -26,6 +26,10 @@ impl Scene<'_> {
             let name = crate::names::pod(&self.job().name_any());
             self.report.worker(terms::WORKER_STARTING, &format!("pod {name} of an earlier life has to go first"));
             self.look_again(Duration::from_secs(1));
+            if pod.ours && pod.deletion.is_none() {
+                // Its ConfigMap is gone and cannot take it along any more, as after an orphaning deletion.
+                self.steps.push(Step::DeletePod { uid: pod.uid.clone(), force: false });
+            }
             self.remove_if_dead(pod);
             return;
         }
@@ -52,6 +56,9 @@ impl Scene<'_> {
             }
             PodPhase::Pending(Some(why)) => {
                 self.report.worker(terms::WORKER_STARTING, &format!("the controller pod cannot start yet: {why}"));
+            }
+            PodPhase::Running if map.foreign && self.report.told_of_no_more_than_the_pod() => {
+                self.report.worker(terms::ACCEPTED, "the controller pod runs and has told nothing yet");
             }
             PodPhase::Pending(None) | PodPhase::Running => {}
         }

@@ -1,6 +1,9 @@
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::super::plan::plan;
 use super::*;
+use crate::foreign::PodEnd;
 
 const UID: &str = "job-uid";
 
@@ -29,7 +32,7 @@ fn deleted(mut job: BridgeJob) -> BridgeJob {
 fn handed_over(mut job: BridgeJob) -> BridgeJob {
     let context = Context { generation: Some(1), now: now() };
     let mut report = Report::on(None, context);
-    report.ready(Some(ResourceManager::Slurm)).hand_over().config_map("map-uid");
+    report.ready(Some(ResourceManager::Slurm)).hand_over(false).config_map("map-uid");
     job.status = Some(report.finish());
     job
 }
@@ -68,7 +71,14 @@ fn map(record: Option<&JobRecord>) -> SeenMap {
 }
 
 fn pod(phase: PodPhase) -> SeenPod {
-    SeenPod { uid: "pod-uid".to_owned(), owner: Some("map-uid".to_owned()), deletion: None, phase, restarts: 0 }
+    SeenPod {
+        uid: "pod-uid".to_owned(),
+        owner: Some("map-uid".to_owned()),
+        deletion: None,
+        ours: true,
+        phase,
+        restarts: 0,
+    }
 }
 
 fn crashed(seconds_ago: i64) -> PodPhase {
@@ -125,7 +135,7 @@ fn reason(decision: &Decision, type_: &str) -> Option<(String, String)> {
 
 fn told_state(steps: &[Step]) -> JobRecord {
     let told = steps.iter().find_map(|step| match step {
-        Step::MakeMap { told } => Some(told),
+        Step::MakeMap { told, .. } => Some(told),
         _ => None,
     });
     JobRecord::decode(&told.unwrap()[keys::STATE]).unwrap()
@@ -136,7 +146,8 @@ fn a_new_job_is_marked_before_anything_is_made() {
     let decision = Case::default().decide(&job(""), None, None);
     assert!(decision.status.handover.is_some());
     assert_eq!(reason(&decision, "Ready"), Some(("True".into(), "Resolved".into())));
-    assert_eq!(decision.steps, [Step::MakeMap { told: Data::new() }, Step::MakePod { uid: None, restarts: 0 }]);
+    let map = Step::MakeMap { told: Data::new(), pod_made: None };
+    assert_eq!(decision.steps, [map, Step::MakePod { uid: None, restarts: 0 }]);
 }
 
 #[test]
@@ -328,7 +339,9 @@ fn deleting_without_a_pod_makes_one() {
     assert!(matches!(&decision.steps[..], [Step::SetKeys { .. }, Step::MakePod { .. }]));
     let decision = Case::default().decide(&job, None, None);
     assert_eq!(told_state(&decision.steps).id().map(RemoteId::as_str), Some("42"));
-    assert!(matches!(&decision.steps[..], [Step::MakeMap { told }, Step::MakePod { .. }] if told["kill"] == "true"));
+    assert!(
+        matches!(&decision.steps[..], [Step::MakeMap { told, .. }, Step::MakePod { .. }] if told["kill"] == "true")
+    );
 }
 
 #[test]
@@ -432,6 +445,116 @@ fn a_foreign_job_ends_with_its_pod() {
     let ended = PodPhase::Ended { end: PodEnd::Exited(0), why: "exit code 0".to_owned(), at: None, ran: None };
     let late = Case::foreign().decide(&job, Some(&told), Some(&pod(ended)));
     assert_eq!(late.status.jobstatus, Some(JobStatus::Done));
+}
+
+fn exits(code: i32) -> PodPhase {
+    PodPhase::Ended { end: PodEnd::Exited(code), why: format!("exit code {code}"), at: None, ran: None }
+}
+
+/// A job that a foreign pod has.
+fn foreign_job(extra: &str) -> BridgeJob {
+    let mut job = handed_over(job(&format!(r#""image":"own:1"{extra}"#)));
+    job.status.as_mut().unwrap().handover.as_mut().unwrap().foreign = true;
+    job
+}
+
+#[test]
+fn a_foreign_job_keeps_its_deadline() {
+    let job = foreign_job(r#","activeDeadlineSeconds":60"#);
+    let early = now().checked_sub(SignedDuration::from_secs(59)).unwrap().to_string();
+    let told = foreign_map(&[("id", "9"), ("jobStatus", "RUNNING"), ("submitTime", &early)], true);
+    let before = Case::foreign().decide(&job, Some(&told), Some(&pod(PodPhase::Running)));
+    assert_eq!((before.steps.len(), before.again), (0, Some(Duration::from_secs(1))));
+
+    let later = now().checked_add(SignedDuration::from_secs(1)).unwrap();
+    let due = Case::foreign().decide_at(later, &job, Some(&told), Some(&pod(PodPhase::Running)));
+    let [Step::SetKeys { data, .. }] = &due.steps[..] else { panic!("{due:?}") };
+    assert_eq!(*data, Data::from([("kill".to_owned(), "true".to_owned())]));
+
+    let told = foreign_map(&[("id", "9"), ("jobStatus", "CANCELLED"), ("submitTime", &early), ("kill", "true")], true);
+    let over = Case::foreign().decide_at(later, &job, Some(&told), Some(&pod(exits(0))));
+    assert_eq!(over.status.jobstatus, Some(JobStatus::Failed));
+    assert_eq!(reason(&over, terms::FAILED), Some(("True".to_owned(), "DeadlineExceeded".to_owned())));
+    // What was done in time is done, and whoever asked for the end himself gets what he asked for.
+    let done = foreign_map(&[("id", "9"), ("jobStatus", "COMPLETED"), ("submitTime", &early)], true);
+    let done = Case::foreign().decide_at(later, &job, Some(&done), Some(&pod(exits(0))));
+    assert_eq!(done.status.jobstatus, Some(JobStatus::Done));
+    let killed = foreign_job(r#","activeDeadlineSeconds":60,"kill":true"#);
+    let killed = Case::foreign().decide_at(later, &killed, Some(&told), Some(&pod(exits(0))));
+    assert_eq!(killed.status.jobstatus, Some(JobStatus::Killed));
+}
+
+#[test]
+fn what_a_foreign_pod_cannot_do_is_told() {
+    let attempts = Case::foreign().decide(&job(r#""image":"own:1","backoffLimit":1"#), None, None);
+    assert_eq!((attempts.status.jobstatus, attempts.steps.len()), (Some(JobStatus::Failed), 0));
+    assert!(attempts.status.message.unwrap().contains("spec.backoffLimit"));
+    let held = foreign_map(&[("id", "9"), ("jobStatus", "RUNNING")], true);
+    let held = Case::foreign().decide(&foreign_job(r#","suspend":true"#), Some(&held), Some(&pod(PodPhase::Running)));
+    assert_eq!(reason(&held, terms::SUSPENDED), Some(("False".to_owned(), "Unsupported".to_owned())));
+    let mut silent = foreign_job("");
+    let status = silent.status.as_mut().unwrap();
+    status.message = Some("the controller pod cannot start yet: ErrImagePull".to_owned());
+    let runs = Case::foreign().decide(&silent, Some(&foreign_map(&[], true)), Some(&pod(PodPhase::Running)));
+    assert_eq!(runs.status.message.unwrap(), "the controller pod runs and has told nothing yet");
+}
+
+#[test]
+fn a_foreign_config_map_that_is_made_again_starts_no_second_job() {
+    // Let go by hand: what was known of its pod goes along.
+    let deleting = SeenMap { deleting: true, ..foreign_map(&[("jobStatus", "PENDING")], true) };
+    let replaced = Case::foreign().decide(&foreign_job(""), Some(&deleting), Some(&pod(PodPhase::Running)));
+    let [Step::ReleaseMap { .. }, Step::MakeMap { pod_made: Some(_), .. }] = &replaced.steps[..] else {
+        panic!("{replaced:?}")
+    };
+    // Taken away by force: without an id nobody knows whether a job was submitted.
+    let gone = Case::foreign().decide(&foreign_job(""), None, None);
+    let [Step::MakeMap { pod_made: Some(_), .. }] = &gone.steps[..] else { panic!("{gone:?}") };
+    let mut known = foreign_job("");
+    known.status.as_mut().unwrap().jobid = Some("9".to_owned());
+    let known = Case::foreign().decide(&known, None, None);
+    let [Step::MakeMap { told, pod_made: Some(_) }, .., Step::MakePod { .. }] = &known.steps[..] else {
+        panic!("{known:?}")
+    };
+    assert_eq!(told["id"], "9");
+}
+
+#[test]
+fn whose_pod_has_a_job_does_not_change_with_the_operators_settings() {
+    let images = |worker: &str, replace: &[&str]| {
+        let patterns = replace.iter().map(|pattern| bridge_core::plan::ImagePattern::new(*pattern));
+        bridge_core::plan::ImageRules::cluster(worker, patterns)
+    };
+    let spec = r#""image":"bridge:1","resourceManager":"slurm""#;
+    // The operator's own image at the time; it was upgraded since.
+    let ours = plan(&job(spec), &images("bridge:2", &[]), Some(false)).unwrap();
+    assert_eq!((ours.runs, ours.manager), (Runs::Worker { replaced: None }, Some(ResourceManager::Slurm)));
+    let foreign = plan(&job(spec), &images("bridge:2", &["bridge:*"]), Some(true)).unwrap();
+    assert_eq!(foreign.runs, Runs::Foreign { image: "bridge:1".to_owned() });
+    assert!(matches!(plan(&job(spec), &images("bridge:2", &[]), None).unwrap().runs, Runs::Foreign { .. }));
+
+    // Also where only the status is left to tell.
+    let gone = Case::default().decide(&foreign_job(""), None, None);
+    assert!(matches!(&gone.steps[..], [Step::MakeMap { told, .. }] if !told.contains_key(keys::STATE)));
+}
+
+#[test]
+fn a_config_map_in_a_namespace_that_ends_is_kept_until_the_job_is_cancelled() {
+    let case = Case { namespace_ending: true, ..Case::default() };
+    let map = SeenMap { deleting: true, ..map(Some(&running_record(5))) };
+    let decision = case.decide(&running(job("")), Some(&map), Some(&pod(PodPhase::Running)));
+    let [Step::SetKeys { data, .. }] = &decision.steps[..] else { panic!("{decision:?}") };
+    assert_eq!((data[keys::KILL].as_str(), data[keys::DELETE].as_str()), ("true", "true"));
+}
+
+#[test]
+fn a_pod_of_ours_that_lost_its_owner_is_taken_away() {
+    let orphan = SeenPod { owner: None, ..pod(exits(0)) };
+    let map = map(Some(&running_record(5)));
+    let decision = Case::default().decide(&running(job("")), Some(&map), Some(&orphan));
+    assert_eq!(decision.steps, [Step::DeletePod { uid: "pod-uid".to_owned(), force: false }]);
+    let stranger = SeenPod { ours: false, ..orphan };
+    assert_eq!(Case::default().decide(&running(job("")), Some(&map), Some(&stranger)).steps, []);
 }
 
 #[test]
