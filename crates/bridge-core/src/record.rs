@@ -146,6 +146,10 @@ pub enum JobState {
         outcome: Outcome,
         /// Since when.
         since: Timestamp,
+        /// Since when the store has not taken them. From here the time counts for which that is tried, also in a process
+        /// that comes after this one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failing: Option<Timestamp>,
     },
     /// Ended; submissions whose reply was lost are being looked for.
     Sweeping {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{Machine, Rules};
 use crate::clock::Instant;
@@ -87,7 +87,19 @@ impl Machine {
             Event::StagedOut(id, result) => self.staged_out(&id, result, rules, now),
             Event::Sweep(token, result) => self.swept(&token, result, rules, now),
         }
-        self.record != before
+        let changed = self.record != before;
+        self.note_failing(now);
+        changed
+    }
+
+    /// Since when outputs fail to be sent is worth no write of its own: failures that last are told soon, and it goes
+    /// along.
+    fn note_failing(&mut self, now: Instant) {
+        if let JobState::StagingOut { failing, .. } = &mut self.record.state
+            && self.memory.stage_out_until.is_some()
+        {
+            failing.get_or_insert(now.wall);
+        }
     }
 
     /// The memory of the counters alone never forces a save.
@@ -386,13 +398,13 @@ impl Machine {
     }
 
     fn staged_out(&mut self, id: &RemoteId, result: Result<Vec<Output>, StagingError>, rules: &Rules, now: Instant) {
-        let JobState::StagingOut { id: ours, outcome, .. } = &self.record.state else { return };
+        let JobState::StagingOut { id: ours, outcome, failing, .. } = &self.record.state else { return };
         if ours != id {
             return;
         }
         let ending = Ending::Ran { id: id.clone(), outcome: outcome.clone() };
+        let failing = failing.unwrap_or(now.wall);
         self.record.progress.clear();
-        let since = *self.memory.stage_out_since.get_or_insert(now.mono);
         match result {
             Ok(mut files) => {
                 let total = files.len() as u64;
@@ -400,7 +412,7 @@ impl Machine {
                 self.record.outputs = Some(Outputs { staged: true, message: String::new(), files, total });
                 self.finish(ending, now);
             }
-            Err(error) if error.is_final || now.mono >= since + rules.tuning.stage_out_limit => {
+            Err(error) if error.is_final || self.gives_up_outputs(failing, rules, now) => {
                 let message = bounded(error.message);
                 let mut files = error.sent;
                 let total = files.len() as u64;
@@ -410,6 +422,13 @@ impl Machine {
             }
             Err(error) => self.stage_went_wrong("StageOutFailed", error.message, rules, now),
         }
+    }
+
+    /// The wall clock tells what earlier processes have spent, once; from then on it may jump as it likes.
+    fn gives_up_outputs(&mut self, failing: Timestamp, rules: &Rules, now: Instant) -> bool {
+        let spent = Duration::try_from(now.wall.duration_since(failing)).unwrap_or_default();
+        let left = rules.tuning.stage_out_limit.saturating_sub(spent);
+        now.mono >= *self.memory.stage_out_until.get_or_insert(now.mono + left)
     }
 
     fn swept(&mut self, token: &SubmitToken, result: Result<usize, ManagerError>, rules: &Rules, now: Instant) {

@@ -69,7 +69,7 @@ pub struct Tuning {
     pub remembers: Duration,
     /// How long a job may be missing before it counts as lost.
     pub missing_grace: Duration,
-    /// How long sending outputs is tried.
+    /// How long sending outputs is tried after a first failure.
     pub stage_out_limit: Duration,
     /// Pause before the second attempt; doubles with each further one.
     pub attempt_pause: Duration,
@@ -134,8 +134,8 @@ struct Memory {
     chain_broken: bool,
     /// The last cancel that was accepted.
     cancelled_at: Option<Duration>,
-    /// First try at sending the outputs.
-    stage_out_since: Option<Duration>,
+    /// When sending the outputs is given up; known from the first failure on.
+    stage_out_until: Option<Duration>,
     /// Errors in a row.
     errors: u32,
     /// Nothing is tried before.
@@ -445,7 +445,7 @@ impl Machine {
                 self.begin_again(not_before);
             }
         } else if rules.stages_out && self.record.cause != Some(Cause::Delete) {
-            self.record.state = JobState::StagingOut { id, outcome, since: now.wall };
+            self.record.state = JobState::StagingOut { id, outcome, since: now.wall, failing: None };
             self.memory.pause_until = None;
         } else {
             self.finish(Ending::Ran { id, outcome }, now);

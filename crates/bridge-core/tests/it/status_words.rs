@@ -26,6 +26,7 @@ fn every_state_has_a_word_a_reason_a_sentence_and_an_exit_code() {
         "SUSPENDED Suspended [124] suspended on the remote system",
         "RUNNING Cancelling [124] its end was asked for",
         "RUNNING StagingOut [124] failed (OUT_OF_MEMORY, exit code 3): needed more than 4 GB; sending its outputs",
+        "RUNNING StagingOut [124] failed (OUT_OF_MEMORY, exit code 3): needed more than 4 GB; sending its outputs",
         "PENDING Accepted [124] not submitted yet",
         "RUNNING Sweeping [124] failed (OUT_OF_MEMORY, exit code 3): needed more than 4 GB; looking for submissions whose reply was lost",
         "FAILED OUT_OF_MEMORY [3] failed (OUT_OF_MEMORY, exit code 3): needed more than 4 GB",

@@ -101,7 +101,7 @@ fn states() -> Vec<JobState> {
     all.extend(phases.into_iter().map(|phase| active(phase, None)));
     for ending in endings() {
         if let Ending::Ran { outcome, .. } = &ending {
-            all.push(JobState::StagingOut { id: id.clone(), outcome: outcome.clone(), since: at });
+            all.push(JobState::StagingOut { id: id.clone(), outcome: outcome.clone(), since: at, failing: None });
         }
         all.push(JobState::Sweeping { then: After::Finish { ending: ending.clone() } });
         all.push(JobState::Finished { ending });
