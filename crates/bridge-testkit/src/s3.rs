@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use door::BucketInName;
+use futures::StreamExt as _;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -210,6 +211,8 @@ async fn accept(listener: TcpListener, service: S3Service, door: Arc<Door>) {
                         let (service, door) = (service.clone(), Arc::clone(&door));
                         async move {
                             if let Some((status, text)) = door.pass(&request).await {
+                                // A client that is still sending when the connection closes may never read the answer.
+                                read_to_its_end(request.into_body()).await;
                                 let mut answer = http::Response::new(Body::from(text));
                                 *answer.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
                                 return Ok(answer);
@@ -229,6 +232,11 @@ async fn accept(listener: TcpListener, service: S3Service, door: Arc<Door>) {
             }
         }
     }
+}
+
+async fn read_to_its_end(body: hyper::body::Incoming) {
+    let mut pieces = axum::body::Body::new(body).into_data_stream();
+    while let Some(Ok(_)) = pieces.next().await {}
 }
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ impl Store {
         self.place.explain(doing, object, error)
     }
 
-    /// Does something to an object; once more if the keys were refused and have changed since they were read.
+    /// Does something to an object; again if the keys were refused and have changed since.
     pub(super) async fn with_keys<T, F>(
         &self,
         doing: &str,
@@ -147,12 +147,8 @@ impl Store {
         let explain = |error: &object_store::Error| self.explain(doing, object, error);
         let store = self.bucket(&object.bucket, &self.plan.endpoint).map_err(|error| explain(&error))?;
         let path = key_path(&object.key).map_err(|error| explain(&error))?;
-        match call(store.clone(), path.clone()).await {
-            Err(error) if is_denied(&error) && self.keys.read_again().await.unwrap_or(false) => {
-                call(store, path).await.map_err(|error| explain(&error))
-            }
-            result => result.map_err(|error| explain(&error)),
-        }
+        let done = self.keys.renewing(is_denied, || call(store.clone(), path.clone())).await;
+        done.map_err(|error| explain(&error))
     }
 
     /// What is there; `None` if nothing is.
@@ -306,11 +302,8 @@ impl Store {
         object: &ObjectRef,
         body: String,
     ) -> Result<(u16, Said), StorageError> {
-        let first = self.signed_request(method.clone(), object, body.clone()).await?;
-        if matches!(first.0, 400 | 401 | 403) && self.keys.read_again().await.unwrap_or(false) {
-            return self.signed_request(method, object, body).await;
-        }
-        Ok(first)
+        let is_refused = |answer: &Result<(u16, Said), StorageError>| matches!(answer, Ok((400 | 401 | 403, _)));
+        self.keys.renewing(is_refused, || self.signed_request(method.clone(), object, body.clone())).await
     }
 
     /// `object_store` makes no buckets, but its signer serves any request.

@@ -165,7 +165,8 @@ pub(super) fn quoted(object: &ObjectRef) -> String {
 }
 
 /// Whether other keys could help.
-pub(super) fn is_denied(error: &object_store::Error) -> bool {
+pub(super) fn is_denied<T>(answer: &object_store::Result<T>) -> bool {
+    let Err(error) = answer else { return false };
     let text = error.to_string();
     matches!(error, object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. })
         || ["ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId"]

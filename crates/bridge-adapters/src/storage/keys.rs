@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 /// Keys older than this are read again before the next request.
 const AGE: Duration = Duration::from_secs(60);
+/// A source that gives other keys at each reading must not keep a request going for ever.
+const MOST_RENEWALS: u32 = 3;
 /// An optional key of the Secret: when the session token ends, in RFC 3339.
 const EXPIRATION: &str = "expiration";
 
@@ -47,19 +49,37 @@ impl Keys {
 
     /// The Secret's content now.
     pub(super) async fn credentials(&self) -> Result<Credentials, KeyError> {
-        Ok(self.current(AGE).await?.1)
+        Ok(self.current().await?.1)
     }
 
-    /// Reads the Secret again. Returns whether it has changed.
-    pub(super) async fn read_again(&self) -> Result<bool, KeyError> {
-        let before = self.known.lock().await.as_ref().map(|known| known.credentials.clone());
-        let (_, now) = self.current(Duration::ZERO).await?;
-        Ok(before.is_none_or(|before| !before.same_as(&now)))
+    /// Makes a request, and again if its keys were refused and there are others by now.
+    ///
+    /// Requests that are on their way together are refused together, and the first of them to be heard reads the new keys
+    /// for all. So what counts is whether they differ from those that this request was made with.
+    pub(super) async fn renewing<R, F>(&self, is_refused: impl Fn(&R) -> bool, request: impl Fn() -> F) -> R
+    where
+        F: Future<Output = R>,
+    {
+        let mut renewals = 0;
+        loop {
+            let before = self.credentials().await;
+            let answer = request().await;
+            match before {
+                Ok(before)
+                    if renewals < MOST_RENEWALS && is_refused(&answer) && self.has_others_than(&before).await =>
+                {
+                    renewals += 1;
+                }
+                _ => return answer,
+            }
+        }
     }
 
-    /// Whether the Secret now holds others than those that a request was made with.
-    pub(super) async fn renewed_since(&self, before: &Credentials) -> bool {
-        self.current(Duration::ZERO).await.is_ok_and(|(_, now)| !before.same_as(&now))
+    /// Whether there are others than those; read again only if nobody else has done so.
+    async fn has_others_than(&self, before: &Credentials) -> bool {
+        let mut known = self.known.lock().await;
+        known.as_ref().is_some_and(|known| !known.credentials.same_as(before))
+            || self.read_into(&mut known).await.is_ok_and(|(_, now)| !now.same_as(before))
     }
 
     /// How long URLs that are signed now are good: until the session token ends, and seven days at most.
@@ -87,11 +107,15 @@ impl Keys {
         }
     }
 
-    async fn current(&self, age: Duration) -> Result<(Arc<AwsCredential>, Credentials), KeyError> {
+    async fn current(&self) -> Result<(Arc<AwsCredential>, Credentials), KeyError> {
         let mut known = self.known.lock().await;
-        if let Some(known) = known.as_ref().filter(|known| known.read_at.elapsed() < age) {
+        if let Some(known) = known.as_ref().filter(|known| known.read_at.elapsed() < AGE) {
             return Ok((Arc::clone(&known.pair), known.credentials.clone()));
         }
+        self.read_into(&mut known).await
+    }
+
+    async fn read_into(&self, known: &mut Option<Known>) -> Result<(Arc<AwsCredential>, Credentials), KeyError> {
         let credentials = self.source.read().await.map_err(|error| KeyError(error.to_string()))?;
         let pair = Arc::new(pair(&credentials)?);
         *known = Some(Known { credentials: credentials.clone(), pair: Arc::clone(&pair), read_at: Instant::now() });
@@ -128,7 +152,7 @@ impl CredentialProvider for Keys {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        let pair = self.current(AGE).await;
+        let pair = self.current().await;
         pair.map(|(pair, _)| pair)
             .map_err(|error| object_store::Error::Generic { store: "S3", source: Box::new(error) })
     }

@@ -122,25 +122,14 @@ struct Upload {
 
 impl Upload {
     async fn put(&self, number: usize, part: &Bytes) -> object_store::Result<PartId> {
-        self.with_keys(|| self.store.put_part(&self.path, &self.id, number, PutPayload::from_bytes(part.clone()))).await
+        let put = || self.store.put_part(&self.path, &self.id, number, PutPayload::from_bytes(part.clone()));
+        self.keys.renewing(is_denied, put).await
     }
 
     /// Makes an object of all parts. Returns its tag.
     async fn complete(&self, parts: Vec<PartId>) -> object_store::Result<Option<String>> {
-        let done = self.with_keys(|| self.store.complete_multipart(&self.path, &self.id, parts.clone())).await;
-        Ok(done?.e_tag)
-    }
-
-    /// Once more if the keys were refused and there are others by now, as may be in the middle of a long upload.
-    async fn with_keys<T, F>(&self, call: impl Fn() -> F) -> object_store::Result<T>
-    where
-        F: Future<Output = object_store::Result<T>>,
-    {
-        let Ok(before) = self.keys.credentials().await else { return call().await };
-        match call().await {
-            Err(error) if is_denied(&error) && self.keys.renewed_since(&before).await => call().await,
-            result => result,
-        }
+        let complete = || self.store.complete_multipart(&self.path, &self.id, parts.clone());
+        Ok(self.keys.renewing(is_denied, complete).await?.e_tag)
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Request {
 pub struct Door {
     seen: Mutex<Vec<Request>>,
     refusals: Mutex<Vec<Refusal>>,
+    /// Session tokens that have ended.
+    ended: Mutex<Vec<String>>,
     /// Part of the path of PUT requests that wait.
     closed_for: watch::Sender<Option<String>>,
 }
@@ -40,7 +42,12 @@ struct Refusal {
 
 impl Default for Door {
     fn default() -> Self {
-        Self { seen: Mutex::default(), refusals: Mutex::default(), closed_for: watch::Sender::new(None) }
+        Self {
+            seen: Mutex::default(),
+            refusals: Mutex::default(),
+            ended: Mutex::default(),
+            closed_for: watch::Sender::new(None),
+        }
     }
 }
 
@@ -76,6 +83,11 @@ impl Door {
         locked(&self.refusals).push(Refusal { method, path: path.to_owned(), status, code, times });
     }
 
+    /// Requests with this session token are refused from now on, also those that wait.
+    pub fn end_token(&self, token: &str) {
+        locked(&self.ended).push(token.to_owned());
+    }
+
     fn refusal(&self, method: &str, path: &str) -> Option<Refusal> {
         let mut refusals = locked(&self.refusals);
         let found = refusals.iter_mut().find(|one| one.times > 0 && one.method == method && one.path == path)?;
@@ -92,15 +104,21 @@ impl Door {
             pairs.find_map(|pair| pair.strip_prefix("X-Amz-Security-Token=")).map(str::to_owned)
         };
         let waits = |text: &Option<String>| method == "PUT" && text.as_ref().is_some_and(|text| path.contains(text));
+        let session_token = header("x-amz-security-token").or_else(in_query);
         locked(&self.seen).push(Request {
             method: method.clone(),
             path: path.clone(),
             host: header("host").or_else(|| request.uri().host().map(str::to_owned)).unwrap_or_default(),
-            session_token: header("x-amz-security-token").or_else(in_query),
+            session_token: session_token.clone(),
         });
         // The sender lives as long as this does.
         self.closed_for.subscribe().wait_for(|text| !waits(text)).await.ok();
-        let Refusal { status, code, .. } = self.refusal(&method, &path)?;
+        let (status, code) = if session_token.is_some_and(|token| locked(&self.ended).contains(&token)) {
+            (400, "ExpiredToken")
+        } else {
+            let Refusal { status, code, .. } = self.refusal(&method, &path)?;
+            (status, code)
+        };
         Some((status, format!("<Error><Code>{code}</Code><Message>as the test wants it</Message></Error>")))
     }
 }

@@ -1,13 +1,15 @@
 //! A store that refuses, stumbles or gives back something else.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bridge_adapters::storage::S3Staging;
 use bridge_core::clock::SystemClock;
 use bridge_core::credentials::{CredentialError, CredentialSource, Credentials};
 use bridge_core::plan::ScriptSource;
+use bridge_core::staging::{Output, Staging as _};
 use bridge_testkit::s3::Request;
 use bytes::Bytes;
 
@@ -27,19 +29,43 @@ async fn a_part_that_fails_is_sent_again_and_no_other() {
     assert_eq!(scene.server.door().puts("/results/hello/stdout"), 2);
 }
 
-/// A session token that is renewed before each reading.
+/// A Secret whose session token someone renews.
 #[derive(Debug)]
-struct Renewed {
+struct Secret {
     pairs: Vec<(String, String)>,
+    token: Mutex<&'static str>,
     reads: AtomicUsize,
 }
 
 #[async_trait]
-impl CredentialSource for Renewed {
+impl CredentialSource for Secret {
     async fn read(&self) -> Result<Credentials, CredentialError> {
-        let token = format!("token-{}", self.reads.fetch_add(1, Ordering::Relaxed));
-        Ok(Credentials::from_pairs(self.pairs.iter().cloned().chain([("sessiontoken".to_owned(), token)])))
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let token = ("sessiontoken".to_owned(), (*self.token.lock().unwrap()).to_owned());
+        Ok(Credentials::from_pairs(self.pairs.iter().cloned().chain([token])))
     }
+}
+
+/// Sends outputs. When so many requests are on their way at the same time, their token ends and there is another.
+async fn renewed_while_on_their_way(scene: &Scene, path: &str, together: usize) -> (Vec<Output>, usize) {
+    let secret =
+        Arc::new(Secret { pairs: credentials(&scene.server), token: Mutex::new("old"), reads: AtomicUsize::new(0) });
+    let staging = S3Staging::new(Arc::clone(&secret) as _, Arc::new(SystemClock::new()));
+    let door = scene.server.door();
+    door.close_for(path);
+    let renew = async {
+        let waiting = || door.seen().iter().filter(|one| one.method == "PUT" && one.path.contains(path)).count();
+        while waiting() < together {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        *secret.token.lock().unwrap() = "new";
+        door.end_token("old");
+        secret.reads.store(0, Ordering::Relaxed);
+        door.open();
+    };
+    let both = async { tokio::join!(scene.take_with(&staging), renew).0 };
+    let outputs = tokio::time::timeout(Duration::from_secs(60), both).await.unwrap();
+    (outputs.unwrap(), secret.reads.load(Ordering::Relaxed))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,15 +73,55 @@ async fn a_token_that_ends_in_the_middle_of_an_upload_is_replaced_and_the_upload
     let mut scene = Scene::new().await.files(&["large"]);
     let content: Bytes = (0..17_000_000_u32).map(|at| at.to_le_bytes()[1]).collect();
     scene.desk.files.insert("large".to_owned(), content.clone());
-    let keys = Renewed { pairs: credentials(&scene.server), reads: AtomicUsize::new(0) };
-    let staging = S3Staging::new(Arc::new(keys), Arc::new(SystemClock::new()));
-    // Parts that are on their way at the same time meet it at the same time.
-    scene.server.door().refuse("PUT", "/results/hello/large", (400, "ExpiredToken"), 2);
-    scene.take_with(&staging).await.unwrap();
+    let (_, reads) = renewed_while_on_their_way(&scene, "/results/hello/large", 3).await;
     assert!(scene.stored("hello/large") == content);
-    assert_eq!(scene.server.door().puts("/results/hello/large"), 4 + 2);
+    assert_eq!(scene.server.door().puts("/results/hello/large"), 4 + 3, "four parts, those that were refused twice");
     let begun = |request: &&Request| request.method == "POST" && request.path == "/results/hello/large";
     assert_eq!(scene.server.door().seen().iter().filter(begun).count(), 2, "one beginning, one end");
+    assert_eq!(reads, 1, "the first that was refused reads the Secret for all");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_files_that_meet_the_end_of_a_token_together_all_arrive() {
+    let names = ["small-1", "small-2", "small-3", "small-4"];
+    let mut scene = Scene::new().await.files(&names);
+    for name in names {
+        scene.desk.files.insert(name.to_owned(), Bytes::from(format!("content of {name}")));
+    }
+    let (outputs, reads) = renewed_while_on_their_way(&scene, "/results/hello/small-", 4).await;
+    assert_eq!((outputs.len(), reads), (3 + 4, 1));
+    for name in names {
+        assert_eq!(scene.stored(&format!("hello/{name}")), format!("content of {name}").as_bytes());
+        assert_eq!(scene.server.door().puts(&format!("/results/hello/{name}")), 2);
+    }
+}
+
+/// Other keys at each reading.
+#[derive(Debug)]
+struct Restless {
+    pairs: Vec<(String, String)>,
+    reads: AtomicUsize,
+}
+
+#[async_trait]
+impl CredentialSource for Restless {
+    async fn read(&self) -> Result<Credentials, CredentialError> {
+        let token = format!("token-{}", self.reads.fetch_add(1, Ordering::Relaxed));
+        Ok(Credentials::from_pairs(self.pairs.iter().cloned().chain([("sessiontoken".to_owned(), token)])))
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_all_keys_is_not_asked_for_ever() {
+    let mut scene = Scene::new().await;
+    scene.store("data", "script", b"#!/bin/sh\n");
+    scene.plan.script = ScriptSource::Object(object("data", "script"));
+    scene.server.door().refuse("GET", "/data/script", (403, "AccessDenied"), usize::MAX);
+    let keys = Restless { pairs: credentials(&scene.server), reads: AtomicUsize::new(0) };
+    let staging = S3Staging::new(Arc::new(keys), Arc::new(SystemClock::new()));
+    let error = staging.stage_in(&scene.plan, &scene.token, &scene.desk).await.unwrap_err();
+    assert!(!error.is_final && error.message.contains("AccessDenied"), "{error}");
+    assert_eq!(scene.server.door().seen().len(), 1 + 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
