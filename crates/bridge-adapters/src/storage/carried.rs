@@ -8,7 +8,7 @@ use futures::StreamExt;
 
 use super::bring::carried;
 use super::error::{Kind, StorageError};
-use super::items::{MANIFEST, REPORT_FOLDER, SCRIPT, object};
+use super::items::{REPORT_FOLDER, SCRIPT, object};
 use super::manifest::Manifest;
 use super::send::{Sent, digest};
 use super::take::{Errand, entry, told};
@@ -89,12 +89,11 @@ fn is_sha256(word: &str) -> bool {
 impl Errand<'_> {
     /// Looks what the job has sent, and adds what only we have.
     pub(super) async fn collect(&self) -> Result<Vec<Output>, StagingError> {
-        let report_object = self.report_object();
-        let report = self.report(&report_object).await?;
+        let report = self.report().await?;
         if report.is_none()
-            && let Some(done) = self.done_before().await
+            && let Some(done) = self.done_before(&self.manifest_there().await?)
         {
-            return Ok(done);
+            return done;
         }
         let outputs = carried(self.upload, false);
         self.meter.expect(outputs.len() + 1, None);
@@ -111,24 +110,33 @@ impl Errand<'_> {
         let troubles = self.all_arrived(outputs, report.as_ref(), &mut manifest).await?;
         let (missing, reasons) = troubles.into_iter().unzip();
         manifest.missing = missing;
-        self.close(manifest, reasons, report.as_ref(), &report_object).await
+        self.close(manifest, reasons, report.as_ref()).await
     }
 
-    /// All that an earlier process has found and written down, before it could save that it had.
-    async fn done_before(&self) -> Option<Vec<Output>> {
-        let text = self.store.text(&object(self.upload, MANIFEST), MANIFEST, LARGEST_REPORT).await.ok()?;
-        let manifest: Manifest = serde_json::from_str(&text).ok()?;
-        let is_ours = manifest.token == self.job.token.as_str() && manifest.complete && manifest.missing.is_empty();
-        is_ours.then(|| manifest.outputs(&self.upload.bucket))
+    /// All that an earlier process has found and written down, before it could save that it had. The job's own account
+    /// is gone then.
+    pub(super) fn done_before(&self, before: &Manifest) -> Option<Result<Vec<Output>, StagingError>> {
+        if before.token != self.job.token.as_str() || !before.complete {
+            return None;
+        }
+        let sent = before.outputs(&self.upload.bucket);
+        if before.missing.is_empty() {
+            return Some(Ok(sent));
+        }
+        let missing = |name: &String| format!("{name:?} did not come to \"{}\"", object(self.upload, name));
+        let reasons: Vec<String> = before.missing.iter().map(missing).collect();
+        Some(Err(StagingError { message: told(&reasons, sent.len()), is_final: true, sent }))
     }
 
     /// Looks which listed files the job has sent. Returns those that are missing, and why.
     pub(super) async fn collect_files(&self, manifest: &mut Manifest) -> Result<Vec<(String, String)>, StagingError> {
-        let report_object = self.report_object();
-        let report = self.report(&report_object).await?;
-        let troubles = self.all_arrived(carried(self.upload, true), report.as_ref(), manifest).await?;
-        self.store.delete(&report_object).await.ok();
-        Ok(troubles)
+        let report = self.report().await?;
+        self.all_arrived(carried(self.upload, true), report.as_ref(), manifest).await
+    }
+
+    /// Its content is in the manifest now; that it could not be removed harms nobody.
+    pub(super) async fn forget_report(&self) {
+        self.store.delete(&self.report_object()).await.ok();
     }
 
     fn report_object(&self) -> ObjectRef {
@@ -174,12 +182,10 @@ impl Errand<'_> {
         mut manifest: Manifest,
         mut reasons: Vec<String>,
         report: Option<&Report>,
-        report_object: &ObjectRef,
     ) -> Result<Vec<Output>, StagingError> {
         manifest.complete = true;
         self.write(&manifest).await?;
-        // Its content is in the manifest now; that it could not be removed harms nobody.
-        self.store.delete(report_object).await.ok();
+        self.forget_report().await;
         let sent = manifest.outputs(&self.upload.bucket);
         if reasons.is_empty() {
             return Ok(sent);
@@ -198,10 +204,11 @@ impl Errand<'_> {
     }
 
     /// The job's account, whole if it becomes so in time; `None` if it never began one.
-    async fn report(&self, object: &ObjectRef) -> Result<Option<Report>, StagingError> {
+    async fn report(&self) -> Result<Option<Report>, StagingError> {
+        let object = self.report_object();
         let give_up = tokio::time::Instant::now() + GRACE;
         loop {
-            let report = match self.store.text(object, "the report", LARGEST_REPORT).await {
+            let report = match self.store.text(&object, "the report", LARGEST_REPORT).await {
                 // As it was before the job.
                 Ok(text) if text.is_empty() => return Ok(None),
                 Ok(text) => Report::read(&text),

@@ -84,6 +84,9 @@ impl Errand<'_> {
 
         self.store.ensure_bucket(&self.upload.bucket).await?;
         let (there, before) = self.earlier().await?;
+        if files_are_carried && let Some(done) = self.done_before(&before) {
+            return done;
+        }
         let mut manifest = self.manifest();
         let room = Semaphore::new(SMALL_AT_A_TIME as usize);
         let deliver = |item: Item| {
@@ -118,7 +121,13 @@ impl Errand<'_> {
                 trouble.add(&name, reason, false);
             }
         }
-        self.finish(manifest, trouble).await
+        let finished = self.finish(manifest, trouble).await;
+        let is_over = finished.as_ref().err().is_none_or(|error| error.is_final);
+        if files_are_carried && is_over {
+            // Not before: without it a further try could not tell what a broken off run has left.
+            self.forget_report().await;
+        }
+        finished
     }
 
     pub(super) fn manifest(&self) -> Manifest {
@@ -159,15 +168,20 @@ impl Errand<'_> {
     async fn earlier(&self) -> Result<(BTreeMap<String, u64>, Manifest), StagingError> {
         let folder = ObjectRef { bucket: self.upload.bucket.clone(), key: self.upload.prefix.clone() };
         let there = self.store.list(&folder, MOST_LISTED).await?;
-        let manifest = object(self.upload, MANIFEST);
-        let before = if there.contains_key(&manifest.key) {
-            // One that cannot be read helps nobody; then all is sent again.
-            let text = self.store.text(&manifest, MANIFEST, LARGEST).await.unwrap_or_default();
-            serde_json::from_str(&text).unwrap_or_default()
-        } else {
-            Manifest::default()
-        };
+        let has_manifest = there.contains_key(&object(self.upload, MANIFEST).key);
+        let before = if has_manifest { self.manifest_there().await? } else { Manifest::default() };
         Ok((there, before))
+    }
+
+    /// The manifest that an earlier try wrote, or nothing. One that cannot be read helps nobody; then all is sent again.
+    pub(super) async fn manifest_there(&self) -> Result<Manifest, StagingError> {
+        match self.store.text(&object(self.upload, MANIFEST), MANIFEST, LARGEST).await {
+            Ok(text) => Ok(serde_json::from_str(&text).unwrap_or_default()),
+            Err(error) if matches!(error.kind, Kind::NoObject | Kind::NoBucket | Kind::Refused) => {
+                Ok(Manifest::default())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The script as it was submitted, where it is known.

@@ -46,11 +46,11 @@ impl Node {
         self.folder.path().join("work").join(name)
     }
 
-    fn read(&self, name: &str) -> String {
+    pub(super) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.file(name)).unwrap_or_default()
     }
 
-    fn start(&self, submission: &Submission, arguments: &[&str]) -> Child {
+    pub(super) fn start(&self, submission: &Submission, arguments: &[&str]) -> Child {
         let Script::Text(text) = &submission.script else { panic!("{submission:?}") };
         let script = self.folder.path().join("slurm_script");
         std::fs::write(&script, text).unwrap();
@@ -71,7 +71,19 @@ impl Node {
         self.ended(child).await
     }
 
-    async fn ended(&self, mut child: Child) -> ExitStatus {
+    /// Output and error are one file, as Slurm has them unless told otherwise.
+    pub(super) async fn run_into_one_file(&self, submission: &Submission) {
+        let Script::Text(text) = &submission.script else { panic!("{submission:?}") };
+        std::fs::create_dir_all(self.file("")).unwrap();
+        std::fs::write(self.file("script"), text).unwrap();
+        let both = std::fs::File::create(self.file("both")).unwrap();
+        let mut command = Command::new("sh");
+        command.arg(self.file("script")).current_dir(self.file("")).stdin(Stdio::null());
+        let mut child = command.stdout(both.try_clone().unwrap()).stderr(both).spawn().unwrap();
+        assert!(until("the end", || child.try_wait().unwrap()).await.success());
+    }
+
+    pub(super) async fn ended(&self, mut child: Child) -> ExitStatus {
         let ended = until("the end of the script", || child.try_wait().unwrap()).await;
         let left: Vec<_> = std::fs::read_dir(self.folder.path().join("tmp")).unwrap().collect();
         assert!(left.is_empty(), "{left:?}");
@@ -91,7 +103,7 @@ impl Node {
     }
 }
 
-async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(super) async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let found = tokio::time::timeout(PATIENCE, async {
         loop {
             if let Some(found) = look() {
@@ -226,14 +238,7 @@ async fn signals_for_the_script_reach_it_once_and_its_handler_decides() {
 async fn output_and_error_in_one_file_are_sent_once() {
     let node = Node::new("#!/bin/sh\necho out\necho err >&2\n").await;
     let submission = node.bring().await.unwrap();
-    let Script::Text(text) = &submission.script else { panic!() };
-    std::fs::create_dir_all(node.file("")).unwrap();
-    std::fs::write(node.file("script"), text).unwrap();
-    let both = std::fs::File::create(node.file("both")).unwrap();
-    let mut command = Command::new("sh");
-    command.arg(node.file("script")).current_dir(node.file("")).stdin(Stdio::null());
-    let mut child = command.stdout(both.try_clone().unwrap()).stderr(both).spawn().unwrap();
-    assert!(until("the end", || child.try_wait().unwrap()).await.success());
+    node.run_into_one_file(&submission).await;
     let outputs = node.take(0).await.unwrap();
     assert_eq!(outputs.iter().map(|output| output.key.as_str()).collect::<Vec<_>>(), ["hello/script", "hello/stdout"]);
     assert_eq!(node.scene.stored("hello/stdout"), b"out\nerr\n");
@@ -432,4 +437,19 @@ async fn a_ray_job_sends_its_listed_files_and_keeps_its_exit_code() {
     let report = String::from_utf8(scene.stored(&format!("hello/.bridge/{}", scene.token))).unwrap();
     let sum = super::sha256(b"result").replace("sha256:", "");
     assert_eq!(report, format!("start\nsent 6 {sum} out ä.txt\nmissing - - never\nend 5\n"));
+
+    // The log cannot be read now. What the job told of its files must be there for a further try.
+    let outcome = Outcome {
+        verdict: Verdict::Failed,
+        exit_code: Some(5),
+        signal: None,
+        reason: String::new(),
+        message: String::new(),
+    };
+    for _ in 0..2 {
+        let id = RemoteId::new("7");
+        let error = scene.staging().stage_out(&scene.plan, &scene.token, &id, &outcome, &ray).await.unwrap_err();
+        assert!(!error.is_final && error.message.contains("the job did not write it"), "{error}");
+        assert_eq!(scene.manifest()["complete"], false);
+    }
 }

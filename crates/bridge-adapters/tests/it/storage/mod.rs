@@ -1,5 +1,6 @@
 //! Data in and out, against an S3 server in this process that checks signatures.
 
+mod again;
 mod bring;
 mod carry;
 mod desk;
