@@ -469,6 +469,7 @@ impl Machine {
 
     fn finish(&mut self, ending: Ending, now: Instant) {
         self.record.trouble = None;
+        self.record.progress.clear();
         if self.record.doubt {
             self.memory = Memory {
                 unknown_send: self.memory.unknown_send,

@@ -1,6 +1,7 @@
 //! Tests of the core as a whole: simulated lives, the stored form, the driver under paused time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
+mod cancel_stage_in;
 mod lost_record;
 mod progress;
 mod sim;
