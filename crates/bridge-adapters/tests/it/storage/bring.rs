@@ -1,16 +1,23 @@
 //! Before a job.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bridge_adapters::storage::S3Staging;
 use bridge_core::clock::SystemClock;
 use bridge_core::credentials::{CredentialError, CredentialSource, Credentials};
+use bridge_core::driver::{Driver, Leaving, NewJob, Observer};
+use bridge_core::ids::JobKey;
+use bridge_core::manager::Guarantee;
 use bridge_core::plan::{ManagerKind, Script, ScriptSource, TextSource};
+use bridge_core::record::JobRecord;
 use bridge_core::staging::{Staging, StagingError};
-use tokio::sync::Semaphore;
+use bridge_core::state::{Rules, Tuning, Wishes};
+use bridge_core::status::StatusView;
+use bridge_core::store::MemStore;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::{Scene, credentials, object, staging_with};
 
@@ -187,4 +194,76 @@ async fn progress_is_told_while_inputs_come() {
     assert_eq!(brought.unwrap().inputs, ["small", "slow"]);
     assert_eq!((progress.total, progress.of), (Some(1_000_005), 2));
     assert!(progress.bytes < 1_000_005, "{progress:?}");
+}
+
+/// Hands out records as they are saved, and closes when the job is left.
+struct Saved(Mutex<Option<mpsc::UnboundedSender<JobRecord>>>);
+
+impl Observer for Saved {
+    fn saved(&self, _: &JobKey, record: &JobRecord) {
+        if let Some(sender) = &*self.0.lock().unwrap() {
+            sender.send(record.clone()).ok();
+        }
+    }
+    fn left(&self, _: &JobKey, _: &Leaving) {
+        self.0.lock().unwrap().take();
+    }
+    fn stumbled(&self, _: &JobKey, _: &str) {}
+}
+
+/// The manager here takes no submissions: one would end the test.
+#[tokio::test]
+async fn a_job_that_is_killed_while_its_inputs_come_fetches_no_more_and_is_never_submitted() {
+    let mut scene = Scene::new().await;
+    scene.store("data", "slow", &vec![7; 3_000_000]);
+    scene.plan.inputs = vec![object("data", "slow")];
+    let never = Arc::new(Semaphore::new(0));
+    scene.desk.stuck = Some(("slow".to_owned(), never));
+    let (desk, staging) = (Arc::new(std::mem::take(&mut scene.desk)), Arc::new(scene.staging()));
+    let (sender, mut saved) = mpsc::unbounded_channel();
+    let observer = Arc::new(Saved(Mutex::new(Some(sender))));
+    let (driver, handle) = Driver::new(Arc::new(SystemClock::new()), "one", observer);
+    tokio::spawn(driver.run());
+    let key = scene.plan.key.clone();
+    let rules = Rules {
+        guarantee: Guarantee::OwnKey,
+        can_hold: false,
+        stages_in: true,
+        stages_out: true,
+        backoff_limit: 0,
+        deadline: None,
+        poll_interval: Duration::from_secs(1),
+        tuning: Tuning::default(),
+    };
+    let job = NewJob {
+        plan: Arc::new(scene.plan.clone()),
+        rules,
+        wishes: Wishes::default(),
+        manager: Arc::clone(&desk) as _,
+        staging: Arc::clone(&staging) as _,
+        store: Arc::new(MemStore::default()),
+    };
+    handle.add(job).await.unwrap();
+    let life = async {
+        while staging.progress(&key).is_none_or(|progress| progress.bytes == 0) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        handle.wish(&key, Wishes { kill: true, ..Wishes::default() });
+        let mut last = None;
+        while let Some(record) = saved.recv().await {
+            last = Some(record);
+        }
+        last.unwrap()
+    };
+    let record = tokio::time::timeout(Duration::from_secs(60), life).await.unwrap();
+    assert_eq!(StatusView::of(&record).status, bridge_api::JobStatus::Killed, "{record:?}");
+    assert_eq!((record.id(), record.counters.submissions), (None, 0));
+    assert!(desk.inputs.lock().unwrap().is_empty());
+    // The transfer ends with its task, which may be a moment after the record says so.
+    let over = async {
+        while staging.progress(&key).is_some() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), over).await.unwrap();
 }

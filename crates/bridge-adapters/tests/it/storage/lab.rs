@@ -1,7 +1,7 @@
 //! Data of jobs on a real Slurm and a real Ray.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,19 +30,21 @@ use super::object;
 /// Nothing that is waited for takes longer, also on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-/// Keys of the lab's store whose session token ends soon after the first reading, and is renewed then.
+/// Keys of the lab's store. Their session token ends soon after each reading, until someone sees to it that it does not.
 #[derive(Debug)]
-struct Renewed {
+struct ShortLived {
     pairs: Vec<(String, String)>,
-    reads: AtomicUsize,
+    is_renewed: AtomicBool,
+    last_end: Mutex<Timestamp>,
 }
 
 #[async_trait]
-impl CredentialSource for Renewed {
+impl CredentialSource for ShortLived {
     async fn read(&self) -> Result<Credentials, CredentialError> {
-        let seconds = if self.reads.fetch_add(1, Ordering::Relaxed) == 0 { 5 } else { 3600 };
-        let end = (Timestamp::now() + SignedDuration::from_secs(seconds)).to_string();
-        let more = [("sessiontoken".to_owned(), "temporary".to_owned()), ("expiration".to_owned(), end)];
+        let seconds = if self.is_renewed.load(Ordering::Relaxed) { 3600 } else { 10 };
+        let end = Timestamp::now() + SignedDuration::from_secs(seconds);
+        *self.last_end.lock().unwrap() = end;
+        let more = [("sessiontoken".to_owned(), "temporary".to_owned()), ("expiration".to_owned(), end.to_string())];
         Ok(Credentials::from_pairs(self.pairs.iter().cloned().chain(more)))
     }
 }
@@ -157,6 +159,18 @@ impl Site {
         self.handle.add(job).await.unwrap();
     }
 
+    /// The id of a job's attempt, when it waits in its queue.
+    async fn queued(&self, name: &str, attempt: u32) -> String {
+        let key = JobKey::new("", name);
+        let look = || match self.tell.jobs.lock().unwrap().get(&key) {
+            Some(JobRecord { attempt: now, state: JobState::Active { id, .. }, .. }) if *now == attempt => {
+                Some(id.to_string())
+            }
+            _ => None,
+        };
+        until(&format!("attempt {attempt} of {name}"), look).await
+    }
+
     /// The ends of so many jobs, by name.
     async fn ends(&mut self, count: usize) -> BTreeMap<String, JobRecord> {
         for _ in 0..count {
@@ -172,15 +186,47 @@ impl Site {
     }
 }
 
+async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let found = tokio::time::timeout(PATIENCE, async {
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    found.await.unwrap_or_else(|_| panic!("{what} did not come"))
+}
+
+/// A job with this `begin` waits until the test lets it go, however slow everything else is.
+fn later() -> String {
+    (Timestamp::now() + SignedDuration::from_hours(2)).to_string()
+}
+
+async fn let_go(slurm: &lab::Slurm, id: &str) {
+    slurm.exec(&["scontrol", "update", &format!("jobid={id}"), "starttime=now"]).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn urls_that_ended_before_a_real_job_began_are_made_anew_by_the_next_attempt() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let (mut site, slurm) = Site::slurm(lab).await;
-    // The first attempt begins long after its URLs have ended, the second at once.
-    let begin = (Timestamp::now() + SignedDuration::from_secs(25)).to_string();
-    let properties = json!({ "currentWorkingDir": slurm.home, "begin": begin });
+    let keys = Arc::new(ShortLived {
+        pairs: pairs(&site.s3),
+        is_renewed: AtomicBool::new(false),
+        last_end: Mutex::new(Timestamp::now()),
+    });
+    let properties = json!({ "currentWorkingDir": slurm.home, "begin": later() });
     let plan = site.plan("expires", "#!/bin/sh\necho ran\necho result > result\n", properties, &["result"]);
-    site.add(plan, Arc::new(Renewed { pairs: pairs(&site.s3), reads: AtomicUsize::new(0) }), 1).await;
+    site.add(plan, Arc::clone(&keys) as Arc<dyn CredentialSource>, 1).await;
+    // The first attempt begins when its URLs have ended, the second long before.
+    let first = site.queued("expires", 1).await;
+    keys.is_renewed.store(true, Ordering::Relaxed);
+    let end = *keys.last_end.lock().unwrap();
+    until("the end of the token", || (Timestamp::now() > end).then_some(())).await;
+    let_go(&slurm, &first).await;
+    let second = site.queued("expires", 2).await;
+    let_go(&slurm, &second).await;
     let record = site.ends(1).await.remove("expires").unwrap();
     let first = format!("{:?}", record.past);
     assert!(first.contains("StageInExpired") && first.contains("113"), "{first}");
@@ -201,7 +247,6 @@ async fn what_keeps_a_real_job_from_its_data_is_its_reason() {
     let (mut site, slurm) = Site::slurm(lab).await;
     let home = slurm.home.to_str().unwrap();
     let script = "#!/bin/sh\necho ran > ran\n";
-    let soon = (Timestamp::now() + SignedDuration::from_secs(20)).to_string();
 
     // Neither client: the shell's own programs only.
     let path = slurm.home.join("bin");
@@ -214,7 +259,7 @@ async fn what_keeps_a_real_job_from_its_data_is_its_reason() {
 
     // An input that went away between its submission and its start.
     std::fs::write(site.s3.object_path("input"), "x").unwrap();
-    let mut plan = site.plan("no-input", script, json!({ "currentWorkingDir": home, "begin": soon }), &[]);
+    let mut plan = site.plan("no-input", script, json!({ "currentWorkingDir": home, "begin": later() }), &[]);
     plan.inputs = vec![object(&site.s3.bucket, "input")];
     site.add(plan, keys_of(&site.s3), 0).await;
 
@@ -227,15 +272,9 @@ async fn what_keeps_a_real_job_from_its_data_is_its_reason() {
     let nowhere = json!({ "currentWorkingDir": home, "environment": { "PATH": path } });
     site.add(site.plan("no-place", script, nowhere, &[]), keys_of(&site.s3), 0).await;
 
-    tokio::time::timeout(PATIENCE, async {
-        let key = JobKey::new("", "no-input");
-        while site.tell.jobs.lock().unwrap().get(&key).is_none_or(|record| record.id().is_none()) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await
-    .unwrap();
+    let waiting = site.queued("no-input", 1).await;
     std::fs::remove_file(site.s3.object_path("input")).unwrap();
+    let_go(&slurm, &waiting).await;
 
     let ends = site.ends(3).await;
     for (name, reason, code) in
@@ -258,12 +297,7 @@ async fn a_real_job_that_is_cancelled_still_sends_what_it_has() {
         "currentWorkingDir": slurm.home, "OutputFileName": "out", "ErrorFileName": "err", "runlimit": 20,
     });
     site.add(site.plan("cancelled", script, properties, &["result"]), keys_of(&site.s3), 0).await;
-    let started = tokio::time::timeout(PATIENCE, async {
-        while !slurm.home.join("ready").exists() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    });
-    started.await.unwrap();
+    until("the script", || slurm.home.join("ready").exists().then_some(())).await;
     site.handle.wish(&JobKey::new("", "cancelled"), Wishes { kill: true, ..Wishes::default() });
     let record = site.ends(1).await.remove("cancelled").unwrap();
     let view = StatusView::of(&record);

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use bridge_core::plan::ScriptSource;
 use bridge_core::staging::Staging as _;
 
+use super::carry::until;
 use super::{Scene, object};
 
 struct Moto {
@@ -33,21 +33,22 @@ impl Moto {
         let program = Command::new(script).output().unwrap();
         assert!(program.status.success(), "{}", String::from_utf8_lossy(&program.stderr));
         let program = String::from_utf8(program.stdout).unwrap();
-        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // It chooses its port, listens and then tells it: a port that was found free may be another's a moment later.
+        let said = tempfile::NamedTempFile::new().unwrap();
         let process = Command::new(program.trim())
-            .args(["-H", "127.0.0.1", "-p", &address.port().to_string()])
+            .args(["-H", "127.0.0.1", "-p", "0"])
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(said.reopen().unwrap())
             .spawn()
             .unwrap();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let moto = Self { process, address: address.to_string(), http };
-        let up = tokio::time::timeout(Duration::from_secs(60), async {
-            while moto.http.get(moto.url("")).send().await.is_err() {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        });
-        up.await.expect("moto did not answer");
+        let mut moto = Self { process, address: String::new(), http };
+        let address = || {
+            let log = std::fs::read_to_string(said.path()).unwrap();
+            let (_, rest) = log.split_once("Running on http://")?;
+            rest.split_once('\n').map(|(address, _)| address.trim().to_owned())
+        };
+        moto.address = until("moto's address", address).await;
         Some(moto)
     }
 
