@@ -8,7 +8,7 @@ use bridge_core::record::{Cause, Ending, JobRecord, JobState};
 use bridge_core::status::StatusView;
 
 use super::remote::{Remote, Stage};
-use super::world::Summary;
+use super::summary::Summary;
 
 #[derive(Debug, Default)]
 pub(super) struct Checks {

@@ -7,15 +7,17 @@
 mod checks;
 mod remote;
 mod rng;
+mod summary;
 mod world;
 
 use bridge_core::manager::Guarantee;
+use summary::Summary;
 use world::{Options, World};
 
 /// Lives per run; `BRIDGE_SIM_COUNT` asks for another number, `BRIDGE_SIM_SEED` replays one.
 const LIVES: u64 = 10_000;
 
-fn live(seed: u64, options: Options) -> Result<world::Summary, String> {
+fn live(seed: u64, options: Options) -> Result<Summary, String> {
     World::new(seed, options).run()
 }
 
@@ -33,7 +35,7 @@ fn every_life_ends_once_and_truly() {
         return;
     }
     let lives = variable("BRIDGE_SIM_COUNT").unwrap_or(LIVES);
-    let mut totals = world::Summary::default();
+    let mut totals = Summary::default();
     for seed in 0..lives {
         if let Ok(summary) = live(seed, Options::default()) {
             totals.add(&summary);
