@@ -106,6 +106,9 @@ terms! {
     UNREACHABLE = "Unreachable",
         "The remote system does not answer; the job itself may well go on.",
         "Check the network and the remote system; watching goes on by itself.";
+    ACCOUNTING_UNREACHABLE = "AccountingUnreachable",
+        "The remote system answers and no longer knows the job, and its accounting, which may know how the job ended, does not answer.",
+        "Ask the remote system's operators to see to its accounting (slurmdbd for Slurm); the job's end is read there as soon as it answers.";
     UNAUTHORIZED = "Unauthorized",
         "The credentials are missing or refused, or the Secret's `allowedURL` does not cover the URL, so that none were sent.",
         "Renew the Secret, which is read again without a restart; where the message names `allowedURL`, use a URL below it or another Secret.";

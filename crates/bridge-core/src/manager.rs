@@ -3,7 +3,8 @@
 //! # Guarantees an adapter gives
 //! - [`ResourceManager::submit`] says [`SubmitError::NotSubmitted`] only when the remote system surely has no such job
 //!   and never will from this request. A timeout, a reset or an unreadable answer is [`SubmitError::Unknown`].
-//! - [`Sighting::Gone`] only after the manager's accounting has been asked as well. Unreachable is an error, never `Gone`.
+//! - [`Sighting::Gone`] only after the manager's accounting has been asked as well. Unreachable is an error, never `Gone`;
+//!   where the manager answers and only its accounting does not, that is [`Sighting::Unaccounted`].
 //! - A job whose token differs from the one in [`Tracked`] is never ours: it is reported as `Gone`, not touched by
 //!   `cancel`, `hold` or `release`.
 //! - [`Found::Absent`] only if the manager's memory covers all time since the intent was saved.
@@ -155,6 +156,12 @@ pub enum Sighting {
     Ended(Outcome, Facts),
     /// Neither the manager nor its accounting knows this job.
     Gone,
+    /// The manager answers and does not know this job, and its accounting, which may, cannot be asked now: trouble of
+    /// this one job, and no word about its end.
+    Unaccounted {
+        /// What happened and what to do; bounded by the adapter.
+        why: String,
+    },
 }
 
 /// Where a job that has not ended stands.

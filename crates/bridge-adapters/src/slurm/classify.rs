@@ -95,6 +95,9 @@ pub(super) fn trouble(answer: &Answer, envelope: Option<&Envelope>, elapsed: Dur
             What::Other(ErrorKind::Credential) => {
                 "; most often the token is expired or is not for this user, otherwise slurmctld is restarting"
             }
+            What::Other(ErrorKind::Unreachable) if errors.iter().any(|error| is_of_slurmdbd(error)) => {
+                "; is slurmdbd running?"
+            }
             What::Other(ErrorKind::Unreachable) => "; is slurmctld running?",
             _ => "",
         };
@@ -147,6 +150,11 @@ fn says_no_such_job(error: &ApiError) -> bool {
     }
 }
 
+/// slurmdbd cannot be reached, or cannot reach its database.
+fn is_of_slurmdbd(error: &ApiError) -> bool {
+    matches!(error.number(), Some(7000..=7999))
+}
+
 fn by_number(errors: &[&ApiError], elapsed: Duration) -> Option<(What, bool)> {
     if errors.iter().any(|error| says_no_such_job(error)) {
         return Some((What::NoSuchJob, true));
@@ -164,8 +172,8 @@ fn by_number(errors: &[&ApiError], elapsed: Duration) -> Option<(What, bool)> {
             2007 | 2013 | 2016 | 2019 | 2020 | 2027 | 11 | 1001 | 1800 => (other(ErrorKind::Unreachable), true),
             // slurmctld closed the connection without a word: that is how 22.05 rejects a token.
             5000..=5099 if elapsed < TOO_FAST_FOR_AN_OUTAGE => (other(ErrorKind::Credential), false),
-            // Those from 7000 on are of slurmdbd, which cannot be reached, or cannot reach its database.
-            1000..=1099 | 1801..=1899 | 5000..=5099 | 7000..=7999 => (other(ErrorKind::Unreachable), false),
+            1000..=1099 | 1801..=1899 | 5000..=5099 => (other(ErrorKind::Unreachable), false),
+            _ if is_of_slurmdbd(error) => (other(ErrorKind::Unreachable), false),
             // A cancellation while slurmctld is down "is not permitted" (24.11 on).
             1 if elapsed >= TOO_FAST_FOR_AN_OUTAGE => (other(ErrorKind::Unreachable), false),
             2000..=2999 | 9000..=9999 => (other(ErrorKind::Refused), true),

@@ -99,7 +99,7 @@ impl Slurm {
                 None => missing.push(Missing { id, job, others: submissions(&others) }),
             }
         }
-        self.ask_accounting(missing, lookups, &mut seen).await?;
+        self.ask_accounting(missing, lookups, &mut seen).await;
         Ok(seen)
     }
 
@@ -211,32 +211,41 @@ impl Slurm {
     /// Jobs that slurmctld does not know: ended and purged, or gone.
     async fn ask_accounting(
         &self,
-        missing: Vec<Missing<'_>>,
+        mut missing: Vec<Missing<'_>>,
         lookups: usize,
         seen: &mut BTreeMap<RemoteId, Sighting>,
-    ) -> Result<()> {
-        let mut trouble: Option<ManagerError> = None;
-        for Missing { id, job, others } in missing.into_iter().take(lookups) {
-            match self.accounted_sighting(id, job, &others).await {
+    ) {
+        let later = missing.split_off(lookups.min(missing.len()));
+        // Side by side, because the answer about all other jobs waits for an accounting that may be slow to fail.
+        let asked: Vec<_> = missing
+            .into_iter()
+            .map(|missing| async move {
+                let answer = self.accounted_sighting(&missing).await;
+                (missing, answer)
+            })
+            .collect();
+        let answers: Vec<_> = futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
+        let (mut answered, mut trouble) = (false, None);
+        for (Missing { id, job, .. }, answer) in answers {
+            let sighting = match answer {
                 Ok(sighting) => {
+                    answered = true;
                     self.memory.forget(id, &job.token);
-                    seen.insert(job.id.clone(), sighting);
+                    sighting
                 }
-                // Left out of the answer: nobody may take "accounting is down" for "gone".
-                Err(error) => trouble = Some(error),
-            }
+                Err(error) => unaccounted(job, trouble.insert(error)),
+            };
+            seen.insert(job.id.clone(), sighting);
         }
-        match trouble {
-            Some(error) if seen.is_empty() => Err(error),
-            Some(error) => {
-                tracing::warn!(%error, "jobs that slurmctld no longer knows are looked up later");
-                Ok(())
-            }
-            None => Ok(()),
+        // Those beyond the bound have their turn in a later round; while nothing is answered, they wait for the same.
+        if let Some(error) = trouble.filter(|_| !answered) {
+            seen.extend(later.into_iter().map(|Missing { job, .. }| (job.id.clone(), unaccounted(job, &error))));
         }
     }
 
-    async fn accounted_sighting(&self, id: i64, job: &Tracked, others: &HashSet<i64>) -> Result<Sighting> {
+    async fn accounted_sighting(&self, missing: &Missing<'_>) -> Result<Sighting> {
+        let Missing { id, job, others } = missing;
+        let id = *id;
         let accounted = self.api.accounted(OPERATION, id).await.map_err(|error| error.into_error(OPERATION))?;
         let Some(records) = accounted else { return Ok(Sighting::Gone) };
         let of_others = |record: &JobInfo| record.submit_time.0.is_some_and(|time| others.contains(&time));
@@ -280,6 +289,16 @@ impl Slurm {
         // Two submissions under one id: slurmctld lost one of them, and nothing tells which is ours.
         if submissions.len() > 1 { Vec::new() } else { candidates }
     }
+}
+
+/// Nobody may take "accounting is down" for "gone", and the user of this one job must know what it waits for.
+fn unaccounted(job: &Tracked, error: &ManagerError) -> Sighting {
+    let why = format!(
+        "slurmctld no longer knows job {}, and its accounting, which may know how it ended, cannot be asked: {}; the end \
+         is read there as soon as slurmdbd answers, so have the cluster's operators see to it",
+        job.id, error.message
+    );
+    Sighting::Unaccounted { why }
 }
 
 pub(super) fn submitted_together(record: &JobInfo, submitted: Option<i64>) -> bool {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bridge_api::conditions as reasons;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Machine, Rules};
@@ -302,29 +303,36 @@ impl Machine {
         if !watched || self.record.id() != Some(id) {
             return;
         }
-        let sighting = match result {
-            Ok(Some(sighting)) => sighting,
-            Ok(None) => {
-                self.memory.next_poll = Some(now.mono + rules.poll_interval);
-                return;
+        match result {
+            Ok(Some(Sighting::Alive(phase, facts))) => {
+                self.went_well();
+                self.seen_alive(id, phase, facts, rules, now);
             }
-            Err(error) => {
-                self.memory.chain_broken = true;
-                self.manager_error(&error, rules, now);
-                // Later looks go on sharing one request with those of other jobs; only single calls pause.
-                self.memory.next_poll = self.memory.pause_until.take();
-                return;
-            }
-        };
-        self.went_well();
-        match sighting {
-            Sighting::Alive(phase, facts) => self.seen_alive(id, phase, facts, rules, now),
-            Sighting::Ended(outcome, facts) => {
+            Ok(Some(Sighting::Ended(outcome, facts))) => {
+                self.went_well();
                 self.record.facts.merge(facts);
                 self.ended(id.clone(), bounded_outcome(outcome), rules, now);
             }
-            Sighting::Gone => self.gone(id, rules, now),
+            Ok(Some(Sighting::Gone)) => {
+                self.went_well();
+                self.gone(id, rules, now);
+            }
+            Ok(Some(Sighting::Unaccounted { why })) => {
+                self.went_wrong(reasons::ACCOUNTING_UNREACHABLE, why, None, rules, now);
+                self.not_seen();
+            }
+            Ok(None) => self.memory.next_poll = Some(now.mono + rules.poll_interval),
+            Err(error) => {
+                self.manager_error(&error, rules, now);
+                self.not_seen();
+            }
         }
+    }
+
+    fn not_seen(&mut self) {
+        self.memory.chain_broken = true;
+        // Later looks go on sharing one request with those of other jobs; only single calls pause.
+        self.memory.next_poll = self.memory.pause_until.take();
     }
 
     fn seen_alive(&mut self, id: &RemoteId, phase: Phase, facts: Facts, rules: &Rules, now: Instant) {

@@ -89,6 +89,7 @@ impl<'a> Context<'a> {
             Sighting::Alive(..) => Ok(None),
             Sighting::Ended(outcome, facts) => Ok(Some((outcome, facts))),
             Sighting::Gone => bail!("job {} is gone before its end was seen", job.id),
+            Sighting::Unaccounted { why } => bail!("the manager does not know job {}: {why}", job.id),
         })
         .await
     }

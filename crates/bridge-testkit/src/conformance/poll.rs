@@ -49,6 +49,7 @@ async fn polls_many(context: &Context<'_>) -> CaseResult {
                             ended += 1;
                         }
                         Some(Sighting::Gone) => bail!("job {} is gone", job.id),
+                        Some(Sighting::Unaccounted { why }) => bail!("job {} is not known: {why}", job.id),
                         None => bail!("job {} of {} was left out", job.id, asked.len()),
                     }
                 }

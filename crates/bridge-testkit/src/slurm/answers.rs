@@ -80,6 +80,12 @@ impl Version {
         }
     }
 
+    /// The answer of accounting while slurmdbd is down: at once, and with a success from 22.05. Newer servers were not
+    /// recorded; they tell an error by its status, too.
+    pub(super) fn accounting_down(self) -> Response {
+        self.failure("accounting", if self.is_old() { 200 } else { 500 }, 7000, "Unable to connect to database")
+    }
+
     /// The answer to an id that is not known.
     pub(super) fn no_such_job(self, part: &str) -> Response {
         let status = if self.is_old() { 500 } else { 404 };

@@ -177,6 +177,16 @@ impl Emulator {
         self.cluster.lock().controller_is_up = true;
     }
 
+    /// Ends slurmdbd; slurmrestd goes on and answers as it does then.
+    pub fn stop_accounting(&self) {
+        self.cluster.lock().accounting_is_up = false;
+    }
+
+    /// Starts slurmdbd again.
+    pub fn start_accounting(&self) {
+        self.cluster.lock().accounting_is_up = true;
+    }
+
     /// Forgets the jobs that were submitted within this time, as a slurmctld that is killed does. Their ids are given
     /// to the next jobs.
     pub fn lose_jobs_younger_than(&self, age: Duration) {

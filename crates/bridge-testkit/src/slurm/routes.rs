@@ -231,6 +231,9 @@ fn accounting(cluster: &Cluster, version: Version, segments: &[&str]) -> Respons
     if !cluster.options.accounting {
         return text(404, NOT_FOUND);
     }
+    if !cluster.lock().accounting_is_up {
+        return version.accounting_down();
+    }
     let stores_comments = cluster.options.accounting_stores_comments;
     match segments {
         ["jobs"] => version.accounted(&cluster.accounted(), stores_comments),

@@ -67,6 +67,7 @@ async fn row(state: &StateFolder, remembered: &Remembered, watched: bool) -> (Jo
             format!("ended ({}) while nobody watched; run its file again to keep that", outcome.reason)
         }
         Some(Sighting::Gone) => "its remote system does not know it; run its file again".to_owned(),
+        Some(Sighting::Unaccounted { why }) => format!("as last seen, nobody watches it: {}; {why}", view.message),
         None => format!("as last seen, nobody watches it: {}", view.message),
     };
     (view, watched)

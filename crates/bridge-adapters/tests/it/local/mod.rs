@@ -109,7 +109,7 @@ impl Machine {
         until("the end of the job", async || match self.look(job).await {
             Sighting::Ended(outcome, facts) => Some((outcome, facts)),
             Sighting::Alive(..) => None,
-            Sighting::Gone => panic!("job {} is gone", job.id),
+            seen => panic!("job {} is {seen:?}", job.id),
         })
         .await
     }

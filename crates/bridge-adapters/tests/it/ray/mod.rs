@@ -136,7 +136,7 @@ async fn ended(manager: &RayManager, job: &Tracked) -> (Outcome, Facts) {
     until("the end of the job", async || match look(manager, job).await {
         Sighting::Ended(outcome, facts) => Some((outcome, facts)),
         Sighting::Alive(..) => None,
-        Sighting::Gone => panic!("job {} is gone", job.id),
+        seen => panic!("job {} is {seen:?}", job.id),
     })
     .await
 }

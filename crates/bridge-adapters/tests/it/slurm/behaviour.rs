@@ -227,9 +227,43 @@ async fn a_job_is_gone_only_after_accounting_was_asked() {
     cluster.emulator.purge(job.id.as_str().parse().unwrap(), true);
     // slurmctld answers that it knows no such job, then accounting does not answer.
     cluster.emulator.faults().nth(Operation::Poll, 2, bridge_testkit::faults::Fault::ServerError);
-    let outcome = cluster.manager.poll(std::slice::from_ref(&job)).await;
-    assert!(outcome.is_err(), "{outcome:?}");
+    let seen = look(&cluster.manager, &job).await;
+    assert!(matches!(seen, Sighting::Unaccounted { .. }), "{seen:?}");
     assert_eq!(look(&cluster.manager, &job).await, Sighting::Gone);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_accounting_a_purged_job_says_so_and_the_others_are_seen() {
+    for version in [36, 38, 42] {
+        let options = EmulatorOptions { versions: vec![version], accounting: true, ..EmulatorOptions::default() };
+        let cluster = Cluster::with(options, Some(version)).await;
+        let runs = cluster.start(&cluster.submission("while :; do sleep 0.1; done", json!({}))).await;
+        until(&cluster.manager, &runs, is_running).await;
+        let mut jobs = vec![runs.clone()];
+        // More than are looked up in one round.
+        for _ in 0..20 {
+            let job = cluster.start(&cluster.submission("exit 3", json!({}))).await;
+            cluster.ended(&job).await;
+            assert!(cluster.emulator.purge(job.id.as_str().parse().unwrap(), false));
+            jobs.push(job);
+        }
+        cluster.emulator.stop_accounting();
+        let seen = cluster.manager.poll(&jobs).await.unwrap();
+        assert!(matches!(seen[&runs.id], Sighting::Alive(Phase::Running, _)), "v0.0.{version}: {:?}", seen[&runs.id]);
+        for job in &jobs[1..] {
+            let Sighting::Unaccounted { why } = &seen[&job.id] else { panic!("v0.0.{version}: {:?}", seen[&job.id]) };
+            assert!(why.starts_with(&format!("slurmctld no longer knows job {},", job.id)), "{why}");
+            assert!(why.contains("Unable to connect to database; is slurmdbd running?"), "{why}");
+        }
+        cluster.emulator.start_accounting();
+        let mut open = jobs[1..].to_vec();
+        while !open.is_empty() {
+            let seen = cluster.manager.poll(&open).await.unwrap();
+            assert!(!seen.is_empty(), "v0.0.{version}: some are looked up in each round");
+            assert!(seen.values().all(|seen| matches!(seen, Sighting::Ended(..))), "v0.0.{version}: {seen:?}");
+            open.retain(|job| !seen.contains_key(&job.id));
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -389,7 +423,7 @@ async fn odd_states_and_reasons_are_told() {
                     ("NODE_FAIL", "NodeDown, exit code unknown")
                 );
             }
-            Sighting::Gone => panic!("{words:?}"),
+            seen => panic!("{words:?}: {seen:?}"),
         }
     }
 }

@@ -209,6 +209,35 @@ async fn a_job_that_the_real_slurm_has_purged_is_found_in_its_accounting() {
     assert_eq!(look(&cluster.manager, &unknown).await, Sighting::Gone);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_the_real_slurm_has_purged_says_that_its_accounting_is_down() {
+    let Some(_) = bridge_testkit::lab!() else { return };
+    let lab = lab::Lab::own("accounts");
+    let cluster = RealCluster::new(lab.slurm_purge().await.unwrap(), None).await;
+    let other = start(&cluster.manager, &cluster.submission("sleep 600", json!({}))).await;
+    let purged = start(&cluster.manager, &cluster.submission("exit 3", json!({}))).await;
+    let from_accounting = |seen: &Sighting| match seen {
+        Sighting::Ended(outcome, _) if outcome.message.ends_with("(from accounting)") => Some(()),
+        _ => None,
+    };
+    until(&cluster.manager, &purged, from_accounting).await;
+
+    let values = lab.must("env", &["--plain"]).await.unwrap();
+    let folder = values.lines().find_map(|line| line.strip_prefix("BRIDGE_LAB_FOLDER=")).unwrap();
+    let process = std::fs::read_to_string(Path::new(folder).join("slurm-purge/run/slurmdbd.pid")).unwrap();
+    let process = process.split(' ').next().unwrap();
+    tokio::process::Command::new("kill").args(["-KILL", process]).status().await.unwrap();
+    let jobs = [other.clone(), purged.clone()];
+    let seen = cluster.manager.poll(&jobs).await.unwrap();
+    let Sighting::Unaccounted { why } = &seen[&purged.id] else { panic!("{seen:?}") };
+    assert!(why.contains("is slurmdbd running?"), "{why}");
+    until(&cluster.manager, &other, |seen| matches!(seen, Sighting::Alive(Phase::Running, _)).then_some(())).await;
+
+    lab.must("up", &["slurm-purge"]).await.unwrap();
+    until(&cluster.manager, &purged, from_accounting).await;
+    lab.down().await.unwrap();
+}
+
 /// Tokens that live shortly, each read a new one.
 #[derive(Debug)]
 struct ShortLived(lab::Slurm);

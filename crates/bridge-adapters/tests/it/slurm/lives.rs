@@ -1,9 +1,10 @@
 //! Whole lives through the driver, where it and the adapter must agree on whose job is whose.
 
-use bridge_core::manager::{Guarantee, Verdict};
+use bridge_core::manager::{Guarantee, Phase, Verdict};
 use bridge_core::plan::{JobPlan, ManagerKind, ScriptSource};
-use bridge_core::record::{Ending, JobState};
+use bridge_core::record::{Ending, JobRecord, JobState};
 use bridge_core::state::{Rules, Tuning};
+use bridge_core::status::StatusView;
 
 use super::*;
 use crate::workers::{self, Survivors, Worker};
@@ -75,6 +76,50 @@ async fn two_jobs_of_ours_under_one_id_are_told_apart() {
         let ending = wait("the end of the second", || survivors.ending(&other.key)).await;
         let Ending::Ran { outcome, .. } = &ending else { panic!("v0.0.{version}: {ending:?}") };
         assert_eq!(outcome.verdict, Verdict::Succeeded, "v0.0.{version}");
+        worker.kill().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purged_job_tells_that_accounting_is_down_and_ends_when_it_is_back() {
+    for version in [38, 42] {
+        let options = EmulatorOptions { versions: vec![version], accounting: true, ..EmulatorOptions::default() };
+        let cluster = Cluster::with(options, Some(version)).await;
+        let survivors = Arc::new(Survivors::default());
+        let worker = cluster.worker(0, &survivors);
+        let purged = cluster.plan(1, "until [ -e go ]; do sleep 0.05; done; exit 3");
+        let other = cluster.plan(2, "while :; do sleep 0.1; done");
+        let record = |plan: &JobPlan| survivors.record(&plan.key);
+        let runs = |record: &JobRecord| matches!(record.state, JobState::Active { phase: Phase::Running, .. });
+        worker.add(&purged, &rules());
+        worker.add(&other, &rules());
+        for plan in [&purged, &other] {
+            wait("its start", || record(plan).filter(runs)).await;
+        }
+        // Nobody sees the end of the one before slurmctld forgets it.
+        worker.kill().await;
+        std::fs::write(cluster.folder.join("go"), "").unwrap();
+        let id: u32 = record(&purged).unwrap().id().unwrap().as_str().parse().unwrap();
+        wait("its end", || cluster.emulator.purge(id, false).then_some(())).await;
+
+        cluster.emulator.stop_accounting();
+        let worker = cluster.worker(1, &survivors);
+        worker.add(&purged, &rules());
+        worker.add(&other, &rules());
+        let troubled = wait("its trouble", || record(&purged).filter(|record| record.trouble.is_some())).await;
+        let view = StatusView::of(&troubled);
+        assert_eq!((view.status, view.reason.as_str()), (bridge_api::JobStatus::Running, "AccountingUnreachable"));
+        assert!(view.message.contains(&format!("slurmctld no longer knows job {id}")), "{}", view.message);
+        let beside = record(&other).unwrap();
+        assert!(runs(&beside) && beside.trouble.is_none(), "v0.0.{version}: {beside:?}");
+
+        cluster.emulator.start_accounting();
+        let ending = wait("its end", || survivors.ending(&purged.key)).await;
+        let Ending::Ran { outcome, .. } = &ending else { panic!("v0.0.{version}: {ending:?}") };
+        assert!(outcome.message.ends_with("(from accounting)"), "{}", outcome.message);
+        assert_eq!(record(&purged).unwrap().trouble, None);
+        let beside = record(&other).unwrap();
+        assert!(runs(&beside) && beside.trouble.is_none(), "v0.0.{version}: {beside:?}");
         worker.kill().await;
     }
 }

@@ -177,6 +177,11 @@ impl World {
                 *sighting = Sighting::Gone;
             }
         }
+        for sighting in sightings.values_mut() {
+            if *sighting == Sighting::Gone && self.faults && self.rng.chance(30) {
+                *sighting = Sighting::Unaccounted { why: "accounting is down".to_owned() };
+            }
+        }
         let events = slots
             .into_iter()
             .zip(tracked)
