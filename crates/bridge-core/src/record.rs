@@ -61,6 +61,9 @@ pub struct JobRecord {
     /// How far the stage that is under way has come.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub progress: String,
+    /// What may be left on the remote system, because it could not be searched for strays.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub unswept: String,
     /// What happened to the outputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs: Option<Outputs>,
@@ -322,6 +325,7 @@ impl JobRecord {
             trouble: None,
             note: String::new(),
             progress: String::new(),
+            unswept: String::new(),
             outputs: None,
             counters: Counters::default(),
             past: Vec::new(),

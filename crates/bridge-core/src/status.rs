@@ -70,7 +70,7 @@ fn words(record: &JobRecord) -> (JobStatus, String, String) {
         JobState::Finished { ending } | JobState::Sweeping { then: After::Finish { ending } } => {
             let (status, reason, message) = ending_words(record, ending);
             if record.ending().is_some() {
-                return (status, reason, with_outputs(record, message));
+                return (status, reason, with_strays(record, with_outputs(record, message)));
             }
             (
                 JobStatus::Running,
@@ -265,6 +265,10 @@ fn with_outputs(record: &JobRecord, message: String) -> String {
         Some(outputs) if !outputs.staged => format!("{message}; its outputs were not sent: {}", outputs.message),
         _ => message,
     }
+}
+
+fn with_strays(record: &JobRecord, message: String) -> String {
+    if record.unswept.is_empty() { message } else { format!("{message}; {}", record.unswept) }
 }
 
 fn or_word(word: &str, otherwise: &str) -> String {

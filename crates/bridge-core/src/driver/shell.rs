@@ -17,7 +17,7 @@ use crate::manager::{ErrorKind, Found, HoldAnswer, ManagerError, ResourceManager
 use crate::plan::{JobPlan, Submission, Target};
 use crate::record::JobRecord;
 use crate::staging::Staging;
-use crate::state::{Event, Rules, Wishes};
+use crate::state::{Event, Rules, Swept, Wishes};
 use crate::store::{JobStore, LoadError, Stored};
 
 /// How long a stopping driver waits for answers. Shorter than the grace Kubernetes gives a pod.
@@ -459,14 +459,18 @@ async fn cancel_strays(
     token: &SubmitToken,
     keep: Option<&RemoteId>,
     since: jiff::Timestamp,
-) -> Result<usize, ManagerError> {
-    let Found::Jobs(ids) = manager.find(token, since).await? else { return Ok(0) };
+) -> Result<Swept, ManagerError> {
+    let ids = match manager.find(token, since).await? {
+        Found::Jobs(ids) => ids,
+        Found::Absent => Vec::new(),
+        Found::CannotTell(why) => return Ok(Swept::CannotTell(why)),
+    };
     let mut cancelled = 0;
     for id in ids.into_iter().filter(|id| Some(id) != keep) {
         manager.cancel(&Tracked { id, token: token.clone(), verify: true, cancelling: true }).await?;
         cancelled += 1;
     }
-    Ok(cancelled)
+    Ok(Swept::Clean(cancelled))
 }
 
 /// One failed request is news for every job it asked about.

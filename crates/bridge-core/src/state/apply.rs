@@ -18,6 +18,11 @@ use crate::staging::{Output, Progress, StagingError};
 /// Errors in a row after which the user is told.
 const ERRORS_BEFORE_TROUBLE: u32 = 3;
 
+/// Sweeps without a result, because the manager cannot tell, after which the job ends all the same. A stray would stay
+/// for ever and be followed by nobody, so it is worth half a minute of asking again; but a manager that never can tell
+/// must not keep the job from its end for good. The user is then told what may be left.
+const BLIND_SWEEPS: u32 = 6;
+
 /// The longest text of ours or of a manager that goes into a record.
 const TEXT_LIMIT: usize = 2048;
 
@@ -49,7 +54,16 @@ pub enum Event {
     /// The outputs were sent, or not.
     StagedOut(RemoteId, Result<Vec<Output>, StagingError>),
     /// Strays were looked for and cancelled, or not.
-    Sweep(SubmitToken, Result<usize, ManagerError>),
+    Sweep(SubmitToken, Result<Swept, ManagerError>),
+}
+
+/// What a look for strays came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Swept {
+    /// There is none any more; so many were cancelled.
+    Clean(usize),
+    /// The manager cannot tell whether there are any.
+    CannotTell(String),
 }
 
 impl Machine {
@@ -439,28 +453,44 @@ impl Machine {
         now.mono >= *self.memory.stage_out_until.get_or_insert(now.mono + left)
     }
 
-    fn swept(&mut self, token: &SubmitToken, result: Result<usize, ManagerError>, rules: &Rules, now: Instant) {
+    fn swept(&mut self, token: &SubmitToken, result: Result<Swept, ManagerError>, rules: &Rules, now: Instant) {
         if *token != self.record.token() {
             return;
         }
+        // The sweep at the end catches what this one did not.
+        self.memory.sweep_now = false;
         match result {
-            Ok(strays) => {
+            Ok(Swept::Clean(strays)) => {
                 self.went_well();
                 self.record.counters.duplicates_prevented += strays as u64;
-                self.memory.sweep_now = false;
-                let JobState::Sweeping { then } = &self.record.state else { return };
-                let then = then.clone();
-                self.record.doubt = false;
-                match then {
-                    After::Finish { ending } => self.finish(ending, now),
-                    After::Again { not_before } => self.begin_again(not_before),
+                self.sweep_over(now);
+            }
+            Ok(Swept::CannotTell(_)) if !matches!(self.record.state, JobState::Sweeping { .. }) => {}
+            Ok(Swept::CannotTell(why)) => {
+                self.memory.blind_sweeps += 1;
+                if self.memory.blind_sweeps < BLIND_SWEEPS {
+                    let message = format!("submissions whose reply was lost cannot be looked for: {why}");
+                    self.went_wrong(ErrorKind::Protocol.as_str(), message, None, rules, now);
+                } else {
+                    self.went_well();
+                    self.record.unswept = bounded(format!(
+                        "a submission whose reply was lost may be left on the remote system, which cannot tell ({why}): \
+                         look there for {token} and cancel what does not belong to this job"
+                    ));
+                    self.sweep_over(now);
                 }
             }
-            Err(error) => {
-                // The sweep at the end catches what this one did not.
-                self.memory.sweep_now = false;
-                self.manager_error(&error, rules, now);
-            }
+            Err(error) => self.manager_error(&error, rules, now),
+        }
+    }
+
+    fn sweep_over(&mut self, now: Instant) {
+        let JobState::Sweeping { then } = &self.record.state else { return };
+        let then = then.clone();
+        self.record.doubt = false;
+        match then {
+            After::Finish { ending } => self.finish(ending, now),
+            After::Again { not_before } => self.begin_again(not_before),
         }
     }
 

@@ -17,7 +17,7 @@ mod effect;
 
 use std::time::Duration;
 
-pub use apply::Event;
+pub use apply::{Event, Swept};
 pub use effect::Effect;
 use jiff::{SignedDuration, Timestamp};
 
@@ -126,6 +126,8 @@ struct Memory {
     adopted_at: Option<Duration>,
     /// Strays were seen: remove them now.
     sweep_now: bool,
+    /// Sweeps at the end whose result the manager could not tell.
+    blind_sweeps: u32,
     /// First sighting as gone in an unbroken row.
     gone_since: Option<Duration>,
     /// When the call under way was decided on. Its answer may tell of any time since, however late it is heard.

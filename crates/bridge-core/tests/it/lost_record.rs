@@ -6,7 +6,7 @@ use bridge_core::clock::Instant;
 use bridge_core::ids::RemoteId;
 use bridge_core::manager::{Facts, Found, Guarantee, HoldAnswer, Outcome, Phase, Sighting, Submitted, Verdict};
 use bridge_core::record::{Ending, JobRecord, JobState};
-use bridge_core::state::{Effect, Event, Machine, Rules, Tuning, Wishes};
+use bridge_core::state::{Effect, Event, Machine, Rules, Swept, Tuning, Wishes};
 use jiff::Timestamp;
 
 const NOW: &str = "2026-01-02T00:00:00Z";
@@ -55,7 +55,7 @@ impl Life {
         life.answer(Event::Poll(job.id, Ok(Some(Sighting::Ended(outcome, Facts::default())))));
         life.later(120);
         let Effect::Sweep { token, .. } = life.next() else { panic!("its strays are looked for") };
-        life.answer(Event::Sweep(token, Ok(0)));
+        life.answer(Event::Sweep(token, Ok(Swept::Clean(0))));
         life.later(120);
         life
     }
@@ -131,7 +131,7 @@ fn a_job_that_is_to_end_and_has_no_further_attempt_ends() {
         life.answer(Event::Find(token, Ok(Found::Absent)));
     }
     let Effect::Sweep { token, .. } = life.next() else { panic!("a last look") };
-    life.answer(Event::Sweep(token, Ok(0)));
+    life.answer(Event::Sweep(token, Ok(Swept::Clean(0))));
     assert!(matches!(life.machine.record().ending(), Some(Ending::NeverSubmitted { .. })));
 }
 

@@ -8,3 +8,4 @@ mod sim;
 mod stage_out;
 mod status_words;
 mod stored_form;
+mod sweep;

@@ -177,6 +177,11 @@ impl Emulator {
         self.cluster.lock().controller_is_up = true;
     }
 
+    /// Answers the next questions for all jobs with 304 and nothing else, as a cache in between may.
+    pub fn claim_unchanged(&self, times: u32) {
+        self.cluster.lock().claims_unchanged = times;
+    }
+
     /// Ends slurmdbd; slurmrestd goes on and answers as it does then.
     pub fn stop_accounting(&self) {
         self.cluster.lock().accounting_is_up = false;

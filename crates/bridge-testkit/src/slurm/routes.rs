@@ -137,6 +137,7 @@ fn slurm(
         ("GET", ["ping"]) => answer(200, version.template().part("ping")),
         ("GET", ["nodes"]) => version.nodes(cluster),
         ("GET", ["partitions"]) => version.partitions(cluster),
+        ("GET", ["jobs"]) if claims_unchanged(cluster) => text(304, ""),
         ("GET", ["jobs"]) => version.jobs(&all()),
         ("GET", ["jobs", "state"]) if version.0 >= 40 => {
             let ids: Vec<u32> =
@@ -161,6 +162,13 @@ fn slurm(
         },
         _ => text(404, NOT_FOUND),
     }
+}
+
+fn claims_unchanged(cluster: &Cluster) -> bool {
+    let mut state = cluster.lock();
+    let claims = state.claims_unchanged > 0;
+    state.claims_unchanged = state.claims_unchanged.saturating_sub(1);
+    claims
 }
 
 fn update(cluster: &Cluster, version: Version, id: u32, body: &[u8]) -> Response {

@@ -5,6 +5,7 @@ use bridge_core::plan::{JobPlan, ManagerKind, ScriptSource};
 use bridge_core::record::{Ending, JobRecord, JobState};
 use bridge_core::state::{Rules, Tuning};
 use bridge_core::status::StatusView;
+use bridge_testkit::faults::Fault;
 
 use super::*;
 use crate::workers::{self, Survivors, Worker};
@@ -122,4 +123,28 @@ async fn a_purged_job_tells_that_accounting_is_down_and_ends_when_it_is_back() {
         assert!(runs(&beside) && beside.trouble.is_none(), "v0.0.{version}: {beside:?}");
         worker.kill().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stray_is_cancelled_although_nothing_is_said_to_have_changed() {
+    let cluster = Cluster::of_version(38).await;
+    let survivors = Arc::new(Survivors::default());
+    let worker = cluster.worker(0, &survivors);
+    let plan = cluster.plan(1, "until [ -e go ]; do sleep 0.05; done");
+    let tuning = Tuning { send_window: Duration::from_secs(4), settle: Duration::from_secs(5), ..rules().tuning };
+    cluster.emulator.faults().next(Operation::Submit, Fault::LostReply);
+    worker.add(&plan, &Rules { tuning, ..rules() });
+    let is_active = |record: &JobRecord| matches!(record.state, JobState::Active { .. });
+    let record = wait("its release", || survivors.record(&plan.key).filter(is_active)).await;
+    assert!(record.doubt, "the reply was lost");
+
+    let stray = cluster.emulator.add_held_job(record.token().as_str());
+    cluster.emulator.claim_unchanged(2);
+    std::fs::write(cluster.folder.join("go"), "").unwrap();
+    let ending = wait("its end", || survivors.ending(&plan.key)).await;
+    assert!(matches!(&ending, Ending::Ran { outcome, .. } if outcome.verdict == Verdict::Succeeded), "{ending:?}");
+    let stray = tracked(&RemoteId::new(stray.to_string()), &record.token());
+    let seen = look(&cluster.manager, &stray).await;
+    assert!(matches!(&seen, Sighting::Ended(outcome, _) if outcome.verdict == Verdict::Cancelled), "{seen:?}");
+    worker.kill().await;
 }

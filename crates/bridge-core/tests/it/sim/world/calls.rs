@@ -7,7 +7,7 @@ use bridge_core::ids::{RemoteId, SubmitToken};
 use bridge_core::manager::{ErrorKind, Found, Guarantee, ManagerError, Sighting, SubmitError, Submitted, Tracked};
 use bridge_core::record::JobRecord;
 use bridge_core::staging::{Output, Progress, StagingError};
-use bridge_core::state::Event;
+use bridge_core::state::{Event, Swept};
 use bridge_core::store::{LoadError, Revision, SaveError};
 
 use super::faults::outage;
@@ -95,15 +95,18 @@ impl World {
         self.remote.find(token)
     }
 
-    fn sweep(&mut self, token: &SubmitToken, keep: Option<&RemoteId>) -> usize {
-        let Found::Jobs(ids) = self.remote.find(token) else { return 0 };
+    fn sweep(&mut self, token: &SubmitToken, keep: Option<&RemoteId>) -> Swept {
+        if self.faults && self.rng.chance(15) {
+            return Swept::CannotTell("the list is too long".to_owned());
+        }
+        let Found::Jobs(ids) = self.remote.find(token) else { return Swept::Clean(0) };
         let strays: Vec<_> = ids.into_iter().filter(|id| Some(id) != keep).collect();
         for id in &strays {
             let tracked = Tracked { id: id.clone(), token: token.clone(), verify: true, cancelling: true };
             self.remote.cancel(&tracked);
             self.summary.strays_removed += 1;
         }
-        strays.len()
+        Swept::Clean(strays.len())
     }
 
     fn save(&mut self, number: u64, ticket: u64, record: &Arc<JobRecord>, expected: Option<&Revision>) {
