@@ -9,6 +9,7 @@ use bridge_core::manager::{Phase, Sighting};
 use tokio::time::Instant;
 
 use super::map::EndedTasks;
+use super::owner::Owner;
 
 /// How long a reason for waiting is taken as still true.
 const REASON_LASTS: Duration = Duration::from_mins(1);
@@ -38,6 +39,7 @@ struct Seen {
     sighting: Sighting,
     is_group: bool,
     submitted: Option<i64>,
+    owner: Owner,
     tasks: EndedTasks,
     doubted: bool,
     at: Instant,
@@ -78,6 +80,11 @@ impl Memory {
         self.lock().seen.get(&(id, token.clone())).and_then(|seen| seen.submitted)
     }
 
+    /// Whose the job was, as far as that was told.
+    pub(super) fn owner(&self, id: i64, token: &SubmitToken) -> Owner {
+        self.lock().seen.get(&(id, token.clone())).map(|seen| seen.owner.clone()).unwrap_or_default()
+    }
+
     /// Whether the job was seen beyond its hold, or whether that is still to be found out.
     pub(super) fn was_let_go_or_doubted(&self, id: i64, token: &SubmitToken) -> bool {
         let jobs = self.lock();
@@ -96,10 +103,10 @@ impl Memory {
 
     /// Keeps what was seen.
     pub(super) fn keep(&self, id: i64, token: &SubmitToken, look: Look) {
-        let Look { state, sighting, is_group, submitted, tasks, doubted } = look;
+        let Look { state, sighting, is_group, submitted, owner, tasks, doubted } = look;
         let now = Instant::now();
         let mut jobs = self.lock();
-        let seen = Seen { state, sighting, is_group, submitted, tasks, doubted, at: now, asked: now };
+        let seen = Seen { state, sighting, is_group, submitted, owner, tasks, doubted, at: now, asked: now };
         jobs.seen.insert((id, token.clone()), seen);
         if jobs.seen.len() > jobs.sweep_at.max(SWEEP_ABOVE) {
             jobs.seen.retain(|_, seen| seen.asked.elapsed() < FORGOTTEN_AFTER);
@@ -125,6 +132,7 @@ pub(super) struct Look {
     pub sighting: Sighting,
     pub is_group: bool,
     pub submitted: Option<i64>,
+    pub owner: Owner,
     pub tasks: EndedTasks,
     /// It is held, and whether it has run is to be found out.
     pub doubted: bool,

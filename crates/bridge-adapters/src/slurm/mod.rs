@@ -16,6 +16,7 @@ mod logs;
 mod map;
 mod memory;
 mod output;
+mod owner;
 mod poll;
 mod properties;
 mod sbatch;
@@ -45,6 +46,7 @@ use self::client::{Api, Call, CallError, Reply};
 use self::describe::{Described, Refusal, describe};
 use self::map::{Standing, bounded, carries, standing};
 use self::memory::Memory;
+use self::owner::Owner;
 use self::wire::{Envelope, JobInfo};
 use crate::http::Counters;
 
@@ -87,11 +89,19 @@ impl Slurm {
         describe(job, version, self.clock.now().wall)
     }
 
+    /// Whether a record is of this job, and of the user under whom it was seen before.
+    ///
+    /// Not of the one whom the credential names now: a Secret may change to another user while the job runs, and the
+    /// job is still the same.
+    fn is_ours(&self, record: &JobInfo, id: i64, job: &Tracked) -> bool {
+        carries(record, &job.token) && !Owner::of(record).differs_from(&self.memory.owner(id, &job.token))
+    }
+
     /// The records of a job if it is ours.
     async fn own_records(&self, operation: &'static str, job: &Tracked) -> Result<Vec<JobInfo>> {
         let Some(id) = number(&job.id) else { return Ok(Vec::new()) };
         let records = self.api.job(operation, id).await.map_err(|error| error.into_error(operation))?;
-        Ok(records.into_iter().filter(|record| record.root() == Some(id) && carries(record, &job.token)).collect())
+        Ok(records.into_iter().filter(|record| record.root() == Some(id) && self.is_ours(record, id, job)).collect())
     }
 
     async fn set_hold(&self, operation: &'static str, job: &Tracked, hold: bool) -> Result<HoldAnswer> {
@@ -172,9 +182,18 @@ impl ResourceManager for Slurm {
         const OPERATION: &str = "find";
         let mark = token.clone();
         let jobs = self.api.jobs(OPERATION, move |job| carries(job, &mark)).await;
-        let Some(jobs) = jobs.map_err(|error| error.into_error(OPERATION))? else {
+        let Some(mut jobs) = jobs.map_err(|error| error.into_error(OPERATION))? else {
             return Ok(Found::CannotTell("slurmrestd says that nothing has changed".to_owned()));
         };
+        let user = self.api.user().await.unwrap_or_default();
+        jobs.retain(|job| {
+            let is_anothers = Owner::of(job).differs_from(&Owner::named(&user));
+            if is_anothers {
+                tracing::warn!(%token, user, owner = job.user_name.0, "a job of another user carries our token");
+            }
+            !is_anothers
+        });
+        let jobs = owner::of_first_owner(jobs);
         // A job that was never released is held, and slurmctld does not forget a held job: none found is none there.
         let ids: BTreeSet<i64> = jobs.iter().filter_map(JobInfo::root).collect();
         let ids: Vec<RemoteId> = ids.into_iter().map(|id| RemoteId::new(id.to_string())).collect();

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::map::{carries, sighting};
 use super::memory::{Look, state_key};
+use super::owner::Owner;
 use super::wire::{JobInfo, JobState};
 use super::{Slurm, number};
 
@@ -90,7 +91,7 @@ impl Slurm {
         let mut lookups = MOST_LOOKUPS;
         for Wanted { id, job } in wanted {
             let (own, others): (Vec<JobInfo>, Vec<JobInfo>) =
-                records.remove(&id).unwrap_or_default().into_iter().partition(|record| carries(record, &job.token));
+                records.remove(&id).unwrap_or_default().into_iter().partition(|record| self.is_ours(record, id, job));
             match self.look(id, job, own, &mut lookups).await {
                 Some(sighting) => {
                     seen.insert(job.id.clone(), sighting);
@@ -170,7 +171,7 @@ impl Slurm {
         let first = own.first()?;
         let is_group = own.len() > 1 || first.array_job_id.positive().is_some();
         let state = state_key(&first.job_state.0);
-        let submitted = first.submit_time.positive();
+        let (submitted, owner) = (first.submit_time.positive(), Owner::of(first));
         let mut tasks = self.memory.tasks(id, &job.token);
         let mut found = sighting(&own, &mut tasks)?;
         if is_group && matches!(found, Sighting::Ended(..)) {
@@ -202,7 +203,7 @@ impl Slurm {
         if matches!(found, Sighting::Ended(..)) {
             self.memory.forget(id, &job.token);
         } else {
-            let look = Look { state, sighting: found.clone(), is_group, submitted, tasks, doubted };
+            let look = Look { state, sighting: found.clone(), is_group, submitted, owner, tasks, doubted };
             self.memory.keep(id, &job.token, look);
         }
         Some(found)
@@ -271,7 +272,7 @@ impl Slurm {
 
     /// Those of an id's accounts that are of this job.
     pub(super) async fn own_accounts(&self, id: i64, job: &Tracked, records: Vec<JobInfo>) -> Vec<JobInfo> {
-        let own: Vec<JobInfo> = records.iter().filter(|record| carries(record, &job.token)).cloned().collect();
+        let own: Vec<JobInfo> = records.iter().filter(|record| self.is_ours(record, id, job)).cloned().collect();
         if own.is_empty() { self.unmarked(id, job, records).await } else { own }
     }
 

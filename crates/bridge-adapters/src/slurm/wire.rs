@@ -160,6 +160,7 @@ pub(super) struct JobInfo {
     pub(super) extra: Text,
     pub(super) name: Text,
     pub(super) user_name: Text,
+    pub(super) user_id: Number,
     pub(super) partition: Text,
     pub(super) nodes: Text,
     pub(super) batch_host: Text,

@@ -104,6 +104,7 @@ impl Version {
         set_text(&mut record, "extra", &job.extra);
         set_text(&mut record, "name", &job.name);
         set_text(&mut record, "user_name", if self.0 <= 36 { "" } else { &job.user });
+        set_number(&mut record, "user_id", Some(job.user_number()));
         set_text(&mut record, "partition", &job.partition);
         let node = if job.started.is_some() && job.process.is_some() | job.is_ended() { "localhost" } else { "" };
         set_text(&mut record, "nodes", node);

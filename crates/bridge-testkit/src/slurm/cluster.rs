@@ -82,9 +82,8 @@ impl Cluster {
         id
     }
 
-    pub(super) fn add_held(&self, comment: &str) -> u32 {
-        let user = self.lock().users.keys().next().cloned().unwrap_or_default();
-        self.add(Job { comment: comment.to_owned(), held: true, ..self.blank(&user) })
+    pub(super) fn add_held(&self, user: &str, comment: &str) -> u32 {
+        self.add(Job { comment: comment.to_owned(), held: true, ..self.blank(user) })
     }
 
     /// A job with nothing but its user.

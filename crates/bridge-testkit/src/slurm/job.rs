@@ -91,6 +91,11 @@ impl Job {
         }
     }
 
+    /// A number for its user: any, but always the same.
+    pub(super) fn user_number(&self) -> i64 {
+        self.user.bytes().fold(1001, |number, byte| (number * 31 + i64::from(byte)) % 60_000)
+    }
+
     /// What `wait` returned; 0 before the end.
     pub(super) fn wait_status(&self) -> i32 {
         match self.state {

@@ -213,7 +213,14 @@ impl Emulator {
     /// Adds a held job of the first user behind everybody's back.
     #[must_use]
     pub fn add_held_job(&self, comment: &str) -> u32 {
-        self.cluster.add_held(comment)
+        let user = self.cluster.lock().users.keys().next().cloned().unwrap_or_default();
+        self.add_held_job_of(&user, comment)
+    }
+
+    /// Adds a held job of any user behind everybody's back.
+    #[must_use]
+    pub fn add_held_job_of(&self, user: &str, comment: &str) -> u32 {
+        self.cluster.add_held(user, comment)
     }
 
     /// Puts a running job back into the queue under the same id, as an administrator's requeue does.

@@ -167,6 +167,23 @@ async fn a_real_job_is_run_again_by_slurm_only_if_its_owner_lets_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_real_job_of_another_user_with_our_token_is_not_ours() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    for version in [36, 38] {
+        let cluster = RealCluster::new(lab.slurm().await.unwrap(), Some(version)).await;
+        let another = RealCluster::new(lab.slurm().await.unwrap(), Some(version)).await;
+        let job = cluster.submission("true", json!({}));
+        let own = cluster.manager.submit(&job).await.unwrap().id;
+        let copy = Submission { token: job.token.clone(), ..another.submission("true", json!({})) };
+        let theirs = another.manager.submit(&copy).await.unwrap().id;
+        let found = cluster.manager.find(&job.token, Timestamp::UNIX_EPOCH).await.unwrap();
+        assert_eq!(found, Found::Jobs(vec![own.clone()]), "v0.0.{version}");
+        cluster.manager.cancel(&tracked(&own, &job.token)).await.unwrap();
+        another.manager.cancel(&tracked(&theirs, &job.token)).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_real_array_is_one_job() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let cluster = RealCluster::new(lab.slurm().await.unwrap(), None).await;

@@ -6,6 +6,7 @@ mod conformance;
 mod forgotten;
 mod lab;
 mod lives;
+mod owners;
 mod shapes;
 
 use std::collections::BTreeMap;
