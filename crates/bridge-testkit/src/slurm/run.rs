@@ -1,6 +1,7 @@
 //! Starting jobs and seeing their end.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -16,6 +17,8 @@ use super::job::{Job, State};
 
 /// How often the scheduler looks without being called.
 const TICK: Duration = Duration::from_millis(20);
+/// How long a script may be held open by others.
+const BUSY_FOR: Duration = Duration::from_secs(10);
 
 /// Starts what may start, ends what must end, forgets what is old; for ever.
 pub(super) async fn schedule(cluster: Arc<Cluster>) {
@@ -100,12 +103,16 @@ fn take_task(state: &mut ClusterState, id: u32) -> Option<Job> {
 fn start(cluster: &Arc<Cluster>, job: &Job) {
     match spawn(cluster, job) {
         Ok(mut child) => {
-            if let Some(own) = cluster.lock().jobs.get_mut(&job.id) {
+            let is_it = |own: &&mut Job| own.state == State::Running && own.submitted_at == job.submitted_at;
+            if let Some(own) = cluster.lock().jobs.get_mut(&job.id).filter(is_it) {
                 own.process = child.id();
                 if own.ending.is_some() {
                     // Its end was asked for while its process was being made.
                     signal(own, Signal::TERM);
                 }
+            } else {
+                // It was forgotten meanwhile, and nobody else will end its process.
+                signal(&Job { process: child.id(), ..job.clone() }, Signal::KILL);
             }
             let (cluster, id, process) = (Arc::clone(cluster), job.id, child.id());
             tokio::spawn(async move {
@@ -148,14 +155,16 @@ fn spawn(cluster: &Cluster, job: &Job) -> std::io::Result<Child> {
         command.env("SLURM_ARRAY_JOB_ID", array.root.to_string());
         command.envs(array.task.map(|task| ("SLURM_ARRAY_TASK_ID", task.to_string())));
     }
-    // Another thread's fork may still hold the script open for writing.
-    for _ in 0..50 {
+    // Another thread's fork may still hold the script open for writing, on a busy machine for some time.
+    let begun = Instant::now();
+    loop {
         match command.spawn() {
-            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && begun.elapsed() < BUSY_FOR => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             other => return other,
         }
     }
-    command.spawn()
 }
 
 fn ended(cluster: &Cluster, id: u32, process: Option<u32>, status: i32) {
@@ -167,6 +176,8 @@ fn ended(cluster: &Cluster, id: u32, process: Option<u32>, status: i32) {
             Some("PENDING") => {
                 job.state = State::Pending("BeginTime");
                 (job.ending, job.process, job.restarts) = (None, None, job.restarts + 1);
+                // Or the next run would be ended as one that does not heed SIGTERM.
+                job.ending_since = None;
                 (job.started, job.started_at) = (None, None);
             }
             Some(word) => finish(job, word, status),

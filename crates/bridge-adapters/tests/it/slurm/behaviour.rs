@@ -156,7 +156,7 @@ async fn an_id_that_slurmctld_lost_and_gave_away_is_never_taken_for_ours() {
         let cluster = Cluster::of_version(version).await;
         let lost = cluster.start(&cluster.submission("while :; do sleep 0.1; done", json!({}))).await;
         until(&cluster.manager, &lost, is_running).await;
-        cluster.emulator.lose_jobs_younger_than(Duration::from_mins(1));
+        cluster.emulator.lose_jobs_younger_than(AGES);
         let other = cluster.start(&cluster.submission("while :; do sleep 0.1; done", json!({}))).await;
         assert_eq!(other.id, lost.id, "the id was given away");
         until(&cluster.manager, &other, is_running).await;
@@ -209,7 +209,7 @@ async fn accounting_without_comments_does_not_show_another_job_under_a_lost_id_a
         let cluster = Cluster::with(options, Some(version)).await;
         let lost = cluster.start(&cluster.submission("sleep 100", json!({}))).await;
         cluster.emulator.stop_controller();
-        cluster.emulator.lose_jobs_younger_than(Duration::from_secs(600));
+        cluster.emulator.lose_jobs_younger_than(AGES);
         cluster.emulator.start_controller();
         let other = cluster.start(&cluster.submission("true", json!({}))).await;
         assert_eq!(lost.id, other.id, "slurmctld gives a lost id away again");
@@ -270,12 +270,14 @@ async fn without_accounting_a_purged_job_says_so_and_the_others_are_seen() {
 async fn a_requeued_job_goes_back_to_the_queue_under_the_same_id() {
     for version in [38, 42] {
         let cluster = Cluster::of_version(version).await;
-        let script = "echo run >> runs; [ $(wc -l < runs) -ge 2 ] || while :; do sleep 0.1; done";
+        // The second run takes longer than a job has between SIGTERM and SIGKILL, which are meant for the first.
+        let script = "echo run >> runs; [ $(wc -l < runs) -ge 2 ] || while :; do sleep 0.1; done; sleep 0.6";
         let job = cluster.start(&cluster.submission(script, json!({}))).await;
         until(&cluster.manager, &job, is_running).await;
         let deadline = tokio::time::Instant::now() + PATIENCE;
-        while !cluster.folder.join("runs").exists() {
-            assert!(tokio::time::Instant::now() < deadline);
+        // The shell makes the file some time before it writes the line.
+        while std::fs::read_to_string(cluster.folder.join("runs")).unwrap_or_default() != "run\n" {
+            assert!(tokio::time::Instant::now() < deadline, "the first run has not begun");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert!(cluster.emulator.requeue(job.id.as_str().parse().unwrap()));

@@ -209,17 +209,15 @@ async fn a_job_that_the_real_slurm_has_purged_is_found_in_its_accounting() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let cluster = RealCluster::new(lab.slurm_purge().await.unwrap(), None).await;
     let job = start(&cluster.manager, &cluster.submission("exit 3", json!({}))).await;
-    let (first, _) = ended(&cluster.manager, &job).await;
-    assert_eq!(first.exit_code, Some(3));
-    let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
-    let outcome = loop {
-        let (outcome, _) = ended(&cluster.manager, &job).await;
-        if outcome.message.ends_with("(from accounting)") {
-            break outcome;
+    let outcome = until(&cluster.manager, &job, |seen| match seen {
+        Sighting::Ended(outcome, _) if outcome.message.ends_with("(from accounting)") => Some(outcome.clone()),
+        Sighting::Ended(outcome, _) => {
+            assert_eq!(outcome.exit_code, Some(3), "slurmctld knows it");
+            None
         }
-        assert!(tokio::time::Instant::now() < deadline, "it is not purged");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    };
+        _ => None,
+    })
+    .await;
     // The accounting of 22.05 reports exit code 0 for any failure.
     assert_eq!((outcome.verdict, outcome.exit_code), (Verdict::Failed, None), "{}", outcome.message);
     let unknown = tracked(&RemoteId::new("999999"), &fresh_token());
@@ -255,15 +253,19 @@ async fn a_job_that_the_real_slurm_has_purged_says_that_its_accounting_is_down()
     lab.down().await.unwrap();
 }
 
-/// Tokens that live shortly, each read a new one.
+/// Tokens that live shortly, each read a new one. Not too shortly: one must outlive its way to slurmctld.
 #[derive(Debug)]
-struct ShortLived(lab::Slurm);
+struct ShortLived {
+    slurm: lab::Slurm,
+    reads: Arc<AtomicU32>,
+}
 
 #[async_trait]
 impl CredentialSource for ShortLived {
     async fn read(&self) -> Result<Credentials, CredentialError> {
-        let token = self.0.token(2).await.map_err(|error| CredentialError(error.to_string()))?;
-        let pairs = [("username", self.0.user.as_str()), ("password", token.expose_secret())];
+        let token = self.slurm.token(5).await.map_err(|error| CredentialError(error.to_string()))?;
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        let pairs = [("username", self.slurm.user.as_str()), ("password", token.expose_secret())];
         Ok(Credentials::from_pairs(pairs.map(|(key, value)| (key.to_owned(), value.to_owned()))))
     }
 }
@@ -276,9 +278,16 @@ async fn a_real_job_outlives_its_token() {
     let home = slurm.home.clone();
     let expired = slurm.token(1).await.unwrap().expose_secret().to_owned();
     let stale = adapter(&url, &home, credentials(&slurm.user, &expired));
-    let manager = adapter(&url, &home, Arc::new(ShortLived(slurm)));
-    let job = submission("sleep 6", json!({"currentWorkingDir": home.display().to_string()}));
-    let job = start(&manager, &job).await;
+    let reads = Arc::new(AtomicU32::new(0));
+    let manager = adapter(&url, &home, Arc::new(ShortLived { slurm, reads: Arc::clone(&reads) }));
+    let folder = json!({"currentWorkingDir": home.display().to_string()});
+    let job = start(&manager, &submission("until [ -e go ]; do sleep 0.1; done", folder)).await;
+    until(&manager, &job, |seen| {
+        assert!(matches!(seen, Sighting::Alive(..)), "{seen:?}");
+        (reads.load(Ordering::SeqCst) >= 3).then_some(())
+    })
+    .await;
+    std::fs::write(home.join("go"), "").unwrap();
     assert_eq!(ended(&manager, &job).await.0.verdict, Verdict::Succeeded, "through at least three tokens");
     let error = stale.poll(std::slice::from_ref(&job)).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Credential, "{error}");

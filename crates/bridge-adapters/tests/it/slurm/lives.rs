@@ -19,7 +19,7 @@ fn rules() -> Rules {
         backoff_limit: 0,
         deadline: None,
         poll_interval: Duration::from_millis(100),
-        tuning: Tuning { missing_grace: Duration::from_secs(3), ..Tuning::default() },
+        tuning: Tuning::default(),
     }
 }
 
@@ -62,16 +62,19 @@ async fn two_jobs_of_ours_under_one_id_are_told_apart() {
         };
         worker.add(&lost, &rules());
         let lost_id = wait("the first job's release", || id(&lost)).await;
-        cluster.emulator.lose_jobs_younger_than(Duration::from_mins(1));
+        cluster.emulator.lose_jobs_younger_than(AGES);
         worker.add(&other, &rules());
         let other_id = wait("the second job's release", || id(&other)).await;
         assert_eq!(other_id, lost_id, "v0.0.{version}: the id was given away");
         worker.kill().await;
 
-        // The next worker asks about them in this order, with one request.
+        // The next worker, which asks about both with one request, is the one that gives the lost one up: the first had
+        // all the time that a slow machine needs.
+        let impatient = Tuning { missing_grace: Duration::from_secs(3), ..Tuning::default() };
+        let impatient = Rules { tuning: impatient, ..rules() };
         let worker = cluster.worker(1, &survivors);
-        worker.add(&other, &rules());
-        worker.add(&lost, &rules());
+        worker.add(&other, &impatient);
+        worker.add(&lost, &impatient);
         let ending = wait("the end of the first", || survivors.ending(&lost.key)).await;
         assert_eq!(ending, Ending::Lost { id: lost_id }, "v0.0.{version}");
         let ending = wait("the end of the second", || survivors.ending(&other.key)).await;

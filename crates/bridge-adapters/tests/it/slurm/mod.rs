@@ -27,8 +27,10 @@ use bridge_testkit::faults::{FaultPlan, Operation};
 use bridge_testkit::slurm::{Emulator, EmulatorOptions};
 use serde_json::{Value, json};
 
-/// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long anything may take before a test fails: a bound for what hangs, not for what is slow.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Older than any job of a test.
+const AGES: Duration = Duration::from_hours(1);
 
 /// An emulated cluster and an adapter for it.
 struct Cluster {
@@ -154,6 +156,10 @@ impl Subject for Cluster {
 
     fn submission(&self, sample: &Sample, token: &SubmitToken) -> Option<Submission> {
         sample_submission(sample, token, &self.folder)
+    }
+
+    fn max_wait(&self) -> Duration {
+        PATIENCE
     }
 
     fn faults(&self) -> Option<&FaultPlan> {

@@ -40,7 +40,7 @@ async fn a_lost_id_that_another_user_has_with_our_token_is_gone_and_left_alone()
         let cluster = Cluster::of_version(version).await;
         let job = cluster.start(&cluster.submission("while :; do sleep 0.1; done", json!({}))).await;
         assert!(is_alive(&look(&cluster.manager, &job).await));
-        cluster.emulator.lose_jobs_younger_than(Duration::from_mins(1));
+        cluster.emulator.lose_jobs_younger_than(AGES);
         let theirs = cluster.emulator.add_held_job_of("bob", job.token.as_str());
         assert_eq!(theirs.to_string(), job.id.as_str(), "the id was given away");
         cluster.manager.cancel(&job).await.unwrap();
