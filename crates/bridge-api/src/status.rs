@@ -163,7 +163,7 @@ pub struct Handover {
     pub config_map_uid: Option<String>,
 
     /// Whether a pod of an image of one's own has the job; settings of the operator that change later do not matter.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub foreign: bool,
 }
 

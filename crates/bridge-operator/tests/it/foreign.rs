@@ -87,9 +87,10 @@ async fn the_example_pod_obeys_kill_and_goes_on_after_a_crash() {
 /// Ends with 0 when it is told to stop, as well-behaved programs do; the second of its kind finds its job done.
 const POLITE: &str = r#"#!/bin/sh
 export HOME=/tmp
-tell() { kubectl -n "$NAMESPACE" patch configmap "$JOBNAME-bridge-cm" --type=merge -p "{\"data\":{$1}}"; }
+tell() { until kubectl -n "$NAMESPACE" patch configmap "$JOBNAME-bridge-cm" --type=merge -p "{\"data\":{$1}}"; do sleep 1; done; }
 trap 'exit 0' TERM
-case $(kubectl -n "$NAMESPACE" get configmap "$JOBNAME-bridge-cm" -o jsonpath='{.data.id}') in
+until id=$(kubectl -n "$NAMESPACE" get configmap "$JOBNAME-bridge-cm" -o jsonpath='{.data.id}'); do sleep 1; done
+case $id in
   '') tell '"id":"job-5","jobStatus":"RUNNING"' ;;
   *) tell '"jobStatus":"COMPLETED"'; exit 0 ;;
 esac
@@ -107,7 +108,10 @@ async fn a_pod_that_leaves_politely_has_not_done_its_job() {
     let first = pods.get(&names::pod("job")).await.unwrap();
     let _ = pods.delete(&names::pod("job"), &DeleteParams::default()).await.unwrap();
     let status = bed.until_status("job", JobStatus::Done).await;
-    assert!(status.message.unwrap().contains("COMPLETED"), "its own word, not the first pod's exit code");
+    assert!(
+        status.message.as_ref().unwrap().contains("COMPLETED"),
+        "not its own word, but the first pod's exit code: {status:?}"
+    );
     assert_ne!(pods.get(&names::pod("job")).await.unwrap().metadata.uid, first.metadata.uid);
 }
 

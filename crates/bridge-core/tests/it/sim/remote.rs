@@ -19,6 +19,8 @@ pub(super) enum Stage {
 pub(super) struct RemoteJob {
     pub(super) id: u64,
     pub(super) token: String,
+    /// When its submission arrived.
+    pub(super) landed: u64,
     pub(super) stage: Stage,
     /// Left the held state at some time, or was never held: it could have run.
     pub(super) released: bool,
@@ -98,6 +100,7 @@ impl Remote {
         self.jobs.push(RemoteJob {
             id: self.next_id,
             token: token.as_str().to_owned(),
+            landed: now,
             stage: if held { Stage::Held } else { Stage::Queued },
             released: !held,
             next_at: if held { u64::MAX } else { now + rng.below(30_000) },
@@ -182,6 +185,7 @@ impl Remote {
             self.jobs.push(RemoteJob {
                 id,
                 token: "stranger".to_owned(),
+                landed: 0,
                 stage: Stage::Running,
                 released: true,
                 next_at: u64::MAX,

@@ -2,7 +2,7 @@
 
 use bridge_core::driver::Call;
 use bridge_core::manager::{ErrorKind, Guarantee, ManagerError};
-use bridge_core::state::Wishes;
+use bridge_core::state::{Tuning, Wishes};
 
 use super::super::remote::Stage;
 use super::{Happening, World, key};
@@ -81,10 +81,16 @@ impl World {
             // A manager that forgets its key while a request with that key is on its way cannot be helped.
             return;
         }
+        // Nor one that forgets it while whoever had the job before may still send: until then its key is all that keeps
+        // a second request from being a second job.
+        let window = u64::try_from(Tuning::default().send_window.as_millis()).unwrap();
+        let key_needed = self.remote.guarantee == Guarantee::OwnKey;
+        let now = self.now;
         let lost = self.remote.lose_one(
             |job| {
                 (two_phase && job.stage == Stage::Held && !job.released)
                     || saved.as_ref().is_some_and(|id| id.as_str() == job.id.to_string())
+                        && (!key_needed || now >= job.landed + window)
             },
             &mut self.rng,
         );
