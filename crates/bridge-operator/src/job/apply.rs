@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Status;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::json;
 
@@ -69,13 +70,15 @@ impl ApplyError {
     fn surely_made_nothing(&self) -> bool {
         match self {
             Self::NotYet(_) | Self::Refused { .. } => true,
-            Self::Api { source: kube::Error::Api(status), .. } => {
-                (400..500).contains(&status.code) && status.code != 408
-                    || status.code == 500 && status.message.contains("calling webhook")
-            }
+            Self::Api { source: kube::Error::Api(status), .. } => made_nothing(status),
             Self::Api { .. } => false,
         }
     }
+}
+
+fn made_nothing(status: &Status) -> bool {
+    (400..500).contains(&status.code) && status.code != 408
+        || status.code == 500 && status.message.contains("calling webhook")
 }
 
 /// Carries out steps for one job.
@@ -181,11 +184,18 @@ impl Applier<'_> {
     }
 
     async fn post_map(&self, map: &ConfigMap, params: &PostParams) -> Result<Option<String>, ApplyError> {
-        let made = self.api::<ConfigMap>().create(params, map).await;
-        match made.map_err(|error| ApplyError::from(format!("making ConfigMap {}", self.map_name()), error)) {
-            Err(ApplyError::Refused { what, message, .. }) => Err(ApplyError::Refused { what, message, map: true }),
-            made => Ok(made?.uid()),
-        }
+        let what = format!("making ConfigMap {}", self.map_name());
+        let error = match self.api::<ConfigMap>().create(params, map).await {
+            Ok(made) => return Ok(made.uid()),
+            Err(error) => ApplyError::from(what.clone(), error),
+        };
+        Err(match error {
+            ApplyError::Refused { message, .. } => ApplyError::Refused { what, message, map: true },
+            ApplyError::Api { source: kube::Error::Api(status), .. } if made_nothing(&status) => {
+                ApplyError::Refused { what, message: status.message.clone(), map: true }
+            }
+            error => error,
+        })
     }
 
     async fn patch_map(&self, patch: serde_json::Value) -> Result<(), ApplyError> {
@@ -313,7 +323,10 @@ impl Applier<'_> {
                 }
                 Err(ApplyError::Refused {
                     what: format!("making {kind} {name}"),
-                    message: "it is there already and belongs to something else; delete it".to_owned(),
+                    message: format!(
+                        "it is there already and is not this job's; delete it (kubectl delete \
+                         serviceaccount,role,rolebinding {name})"
+                    ),
                     map: false,
                 })
             }

@@ -182,10 +182,13 @@ impl Reconciler {
         });
         let Decision { status, steps, mut again } = decision;
         let begins = job.status.as_ref().is_none_or(|status| status.handover.is_none());
+        if !steps.is_empty() && self.leadership.as_ref().is_some_and(|leadership| !leadership.holds()) {
+            return Err(ApplyError::NotYet("the Lease was not renewed in time".to_owned()).into());
+        }
         if steps.iter().any(|step| matches!(step, Step::MakeMap { .. })) {
             self.add_finalizer(&jobs, &mut job).await?;
         }
-        let news = match self.write(&jobs, &mut job, status, &seen).await? {
+        let news = match self.write(&jobs, &mut job, status, &seen, false).await? {
             Written::Told(news) => news,
             Written::HeldBack(wait) => {
                 again = Some(again.map_or(wait, |other| other.min(wait)));
@@ -208,7 +211,8 @@ impl Reconciler {
             Err(ApplyError::Refused { what, message, map }) => {
                 self.metrics.failed("refused");
                 let message = refusal(&what, &message);
-                again = Some(self.refused(&jobs, &mut job, &message, begins && map, &seen).await?);
+                let nothing_made = begins && map && seen.map.is_none();
+                again = Some(self.refused(&jobs, &mut job, &message, nothing_made, &seen).await?);
             }
             Err(error) => return Err(error.into()),
         }
@@ -332,13 +336,15 @@ impl Reconciler {
         job: &mut BridgeJob,
         status: BridgeJobStatus,
         seen: &Gathered,
+        at_once: bool,
     ) -> Result<Written, PassError> {
         let uid = job.uid().unwrap_or_default();
-        if !says_more(job.status.as_ref(), &status) {
+        let deleting = job.metadata.deletion_timestamp.is_some();
+        if !says_more(job.status.as_ref(), &status, deleting) {
             self.settling().remove(&uid);
             return Ok(Written::Told(Vec::new()));
         }
-        if !is_urgent(job.status.as_ref(), &status) {
+        if !at_once && !is_urgent(job.status.as_ref(), &status) {
             let since = *self.settling().entry(uid.clone()).or_insert_with(tokio::time::Instant::now);
             let left = SETTLE.saturating_sub(since.elapsed());
             if !left.is_zero() {
@@ -384,7 +390,8 @@ impl Reconciler {
             report.worker(terms::WORKER_STARTING, message);
             report.condition(terms::READY, report::Holds::False, terms::WORKER_STARTING, message);
         }
-        if let Written::Told(news) = self.write(jobs, job, report.finish(), seen).await? {
+        // Not held back: the next pass comes to the same point before that would be over.
+        if let Written::Told(news) = self.write(jobs, job, report.finish(), seen, true).await? {
             self.publisher.publish(job, news).await;
         }
         Ok(Duration::from_secs(10))
@@ -414,13 +421,18 @@ fn brief(error: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-/// Whether the new status tells anything; the sequence number and the UID of the `ConfigMap` alone do not, and go along with
-/// the next change.
-fn says_more(before: Option<&BridgeJobStatus>, after: &BridgeJobStatus) -> bool {
+/// Whether the new status tells anything. The sequence number and the UID of our own worker's `ConfigMap` alone do not, and
+/// go along with the next change; nor does the generation of an object that goes.
+fn says_more(before: Option<&BridgeJobStatus>, after: &BridgeJobStatus, deleting: bool) -> bool {
     let Some(before) = before else { return *after != BridgeJobStatus::default() };
     let mut same = after.clone();
     same.record_seq = before.record_seq;
-    if let (Some(new), Some(old)) = (&mut same.handover, &before.handover) {
+    if deleting {
+        same.observed_generation = before.observed_generation;
+    }
+    if let (Some(new), Some(old)) = (&mut same.handover, &before.handover)
+        && !new.foreign
+    {
         new.config_map_uid.clone_from(&old.config_map_uid);
     }
     same != *before
@@ -429,7 +441,10 @@ fn says_more(before: Option<&BridgeJobStatus>, after: &BridgeJobStatus) -> bool 
 /// Ends, hand-overs and what a person has to act on are written at once.
 fn is_urgent(before: Option<&BridgeJobStatus>, after: &BridgeJobStatus) -> bool {
     let Some(before) = before else { return true };
-    let marks = |status: &BridgeJobStatus| status.handover.is_some();
+    // A foreign pod is made only after its ConfigMap is known; see `decide`.
+    let marks = |status: &BridgeJobStatus| {
+        status.handover.as_ref().map(|handover| handover.config_map_uid.clone().filter(|_| handover.foreign))
+    };
     let ready = |status: &BridgeJobStatus| {
         status.conditions.iter().find(|condition| condition.type_ == terms::READY).map(|ready| ready.status.clone())
     };

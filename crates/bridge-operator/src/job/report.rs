@@ -391,6 +391,9 @@ fn pascal(reason: &str) -> String {
     if word.starts_with(|char: char| char.is_ascii_alphabetic()) { word } else { terms::WAITING.to_owned() }
 }
 
+/// Where something too long was cut.
+const CUT: char = '…';
+
 fn clip(text: &str) -> String {
     clip_to(text, bridge_api::schema::MAX_MESSAGE)
 }
@@ -401,7 +404,7 @@ fn clip_to(text: &str, most: usize) -> String {
         return text.to_owned();
     }
     let end = (0..=most - 3).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    format!("{}…", &text[..end])
+    format!("{}{CUT}", &text[..end])
 }
 
 fn bounded<const MOST: usize>(text: Option<&String>) -> Option<String> {
@@ -418,6 +421,12 @@ pub fn is_final(status: &BridgeJobStatus) -> bool {
 #[must_use]
 pub fn holds(status: &BridgeJobStatus, type_: &str) -> bool {
     status.conditions.iter().any(|condition| condition.type_ == type_ && condition.status == "True")
+}
+
+/// The remote id, unless it was too long to be kept: nobody may act on a part of one.
+#[must_use]
+pub fn known_id(status: &BridgeJobStatus) -> Option<&String> {
+    status.jobid.as_ref().filter(|id| !id.ends_with(CUT))
 }
 
 /// Since when a condition has had its status.

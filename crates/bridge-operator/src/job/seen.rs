@@ -2,8 +2,8 @@
 
 use bridge_api::{BridgeJob, names as api};
 use bridge_core::record::{JobRecord, RecordError};
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ConfigMap, ContainerStateTerminated, Pod};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 
 use crate::foreign::PodEnd;
@@ -130,12 +130,9 @@ fn phase(pod: &Pod) -> PodPhase {
         Some("Succeeded" | "Failed") => {
             let terminated = container.and_then(|state| state.terminated.as_ref());
             // An evicted pod's container has an exit code too, but it is not the container's own verdict.
-            // So has one that was told to end by its deletion.
-            let taken = status
-                .reason
-                .clone()
-                .filter(|reason| !reason.is_empty())
-                .or_else(|| ended_by_deletion(pod, terminated).then(|| "it was deleted".to_owned()));
+            // So has one that is being deleted: many programs end well when they are told to.
+            let deleted = pod.metadata.deletion_timestamp.is_some().then(|| "it was deleted".to_owned());
+            let taken = status.reason.clone().filter(|reason| !reason.is_empty()).or(deleted);
             let end = match (terminated, &taken) {
                 (Some(state), None) => PodEnd::Exited(state.exit_code),
                 _ => PodEnd::Gone,
@@ -189,14 +186,39 @@ fn phase(pod: &Pod) -> PodPhase {
     }
 }
 
-/// Whether a container ended after its pod's deletion was asked for.
-fn ended_by_deletion(pod: &Pod, ended: Option<&ContainerStateTerminated>) -> bool {
-    let Some(by) = &pod.metadata.deletion_timestamp else { return false };
-    let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));
-    let asked = by.0.checked_sub(grace).unwrap_or(by.0);
-    ended.and_then(|ended| ended.finished_at.as_ref()).is_none_or(|finished| finished.0 >= asked)
-}
-
 fn clip(text: &str) -> String {
     text.chars().take(300).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn seen(deleted: bool, status: &serde_json::Value) -> PodPhase {
+        let mut pod = json!({ "metadata": { "name": "p", "uid": "u" }, "status": status });
+        if deleted {
+            pod["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+        }
+        SeenPod::of(&serde_json::from_value(pod).unwrap(), "job").phase
+    }
+
+    #[test]
+    fn an_exit_code_counts_only_if_the_container_ended_by_itself() {
+        let ended = json!({ "phase": "Succeeded", "containerStatuses": [{
+            "name": "bridge", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "terminated": { "exitCode": 0, "finishedAt": "2027-01-15T08:00:00Z" } },
+        }] });
+        let end = |phase: PodPhase| match phase {
+            PodPhase::Ended { end, .. } => end,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(end(seen(false, &ended)), PodEnd::Exited(0));
+        assert_eq!(end(seen(true, &ended)), PodEnd::Gone);
+        let mut evicted = ended.clone();
+        evicted["reason"] = json!("Evicted");
+        assert_eq!(end(seen(false, &evicted)), PodEnd::Gone);
+        assert_eq!(end(seen(false, &json!({ "phase": "Failed" }))), PodEnd::Gone);
+    }
 }

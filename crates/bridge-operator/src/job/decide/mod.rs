@@ -234,7 +234,10 @@ impl Scene<'_> {
         }
         self.report.ready(planned.manager).hand_over(foreign);
         self.steps.push(Step::MakeMap { told: Data::new(), pod_made: None });
-        self.make_pod(None, 0);
+        // A foreign pod is made only when the status knows its ConfigMap: as long as it does not, there surely was none.
+        if !foreign {
+            self.make_pod(None, 0);
+        }
     }
 
     /// An object under a name of ours that was not made for this job.
@@ -355,10 +358,6 @@ impl Scene<'_> {
         let mut told = Data::from([(keys::STATE.to_owned(), state)]);
         told.extend(wishes);
         self.steps.push(Step::MakeMap { told, pod_made: None });
-        self.make_pod_when_free();
-    }
-
-    fn make_pod_when_free(&mut self) {
         // A pod of the ConfigMap that is gone is being collected; one for the new one is made when that is over.
         if self.input.pod.is_none() {
             self.make_pod(None, 0);
@@ -507,7 +506,7 @@ fn remade(job: &BridgeJob, status: &BridgeJobStatus) -> JobRecord {
     record.times.active = record.times.submitted;
     record.facts.started = status.starttime.as_ref().map(|time| time.0);
     // `Submitted` holds for the current attempt alone; the id in the status may be that of an earlier one.
-    if let Some(id) = &status.jobid
+    if let Some(id) = report::known_id(status)
         && report::holds(status, terms::SUBMITTED)
     {
         let id = RemoteId::new(id);

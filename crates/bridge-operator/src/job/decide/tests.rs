@@ -421,8 +421,17 @@ fn foreign_map(pairs: &[(&str, &str)], pod_made: bool) -> SeenMap {
 
 #[test]
 fn a_foreign_pod_is_noted_before_it_is_made() {
+    // First its ConfigMap, which the status knows before anything else is done.
     let decision = Case::foreign().decide(&job(r#""image":"own:1""#), None, None);
-    assert!(matches!(&decision.steps[..], [Step::MakeMap { .. }, Step::MarkPodMade { .. }, Step::MakePod { .. }]));
+    assert!(matches!(&decision.steps[..], [Step::MakeMap { .. }]));
+    let mut begun = foreign_job("");
+    begun.status.as_mut().unwrap().handover.as_mut().unwrap().config_map_uid = None;
+    let decision = Case::foreign().decide(&begun, Some(&foreign_map(&[], false)), None);
+    assert_eq!(decision.status.handover.unwrap().config_map_uid.as_deref(), Some("map-uid"));
+    assert!(matches!(&decision.steps[..], [Step::MarkPodMade { .. }, Step::MakePod { .. }]));
+    // Lost before the status knew it: there was no pod yet.
+    let decision = Case::foreign().decide(&begun, None, None);
+    assert!(matches!(&decision.steps[..], [Step::MakeMap { pod_made: None, .. }]));
 }
 
 #[test]
@@ -461,27 +470,34 @@ fn foreign_job(extra: &str) -> BridgeJob {
 #[test]
 fn a_foreign_job_keeps_its_deadline() {
     let job = foreign_job(r#","activeDeadlineSeconds":60"#);
-    let early = now().checked_sub(SignedDuration::from_secs(59)).unwrap().to_string();
-    let told = foreign_map(&[("id", "9"), ("jobStatus", "RUNNING"), ("submitTime", &early)], true);
-    let before = Case::foreign().decide(&job, Some(&told), Some(&pod(PodPhase::Running)));
+    let after = |seconds: i64| now().checked_add(SignedDuration::from_secs(seconds)).unwrap();
+    // Its time is hours off, as that of another zone; by our clock it was submitted after the hand-over.
+    let early = after(-5 * 3600).to_string();
+    let told = |word: &str, kill: &str| {
+        foreign_map(&[("id", "9"), ("jobStatus", word), ("submitTime", &early), ("kill", kill)], true)
+    };
+    let runs = pod(PodPhase::Running);
+    let before = Case::foreign().decide_at(after(59), &job, Some(&told("RUNNING", "")), Some(&runs));
     assert_eq!((before.steps.len(), before.again), (0, Some(Duration::from_secs(1))));
 
-    let later = now().checked_add(SignedDuration::from_secs(1)).unwrap();
-    let due = Case::foreign().decide_at(later, &job, Some(&told), Some(&pod(PodPhase::Running)));
+    let due = Case::foreign().decide_at(after(60), &job, Some(&told("RUNNING", "")), Some(&runs));
     let [Step::SetKeys { data, .. }] = &due.steps[..] else { panic!("{due:?}") };
     assert_eq!(*data, Data::from([("kill".to_owned(), "true".to_owned())]));
 
-    let told = foreign_map(&[("id", "9"), ("jobStatus", "CANCELLED"), ("submitTime", &early), ("kill", "true")], true);
-    let over = Case::foreign().decide_at(later, &job, Some(&told), Some(&pod(exits(0))));
-    assert_eq!(over.status.jobstatus, Some(JobStatus::Failed));
-    assert_eq!(reason(&over, terms::FAILED), Some(("True".to_owned(), "DeadlineExceeded".to_owned())));
-    // What was done in time is done, and whoever asked for the end himself gets what he asked for.
-    let done = foreign_map(&[("id", "9"), ("jobStatus", "COMPLETED"), ("submitTime", &early)], true);
-    let done = Case::foreign().decide_at(later, &job, Some(&done), Some(&pod(exits(0))));
-    assert_eq!(done.status.jobstatus, Some(JobStatus::Done));
+    let over = |job: &BridgeJob, word: &str, kill: &str| {
+        Case::foreign().decide_at(after(60), job, Some(&told(word, kill)), Some(&pod(exits(0))))
+    };
+    let late = over(&job, "CANCELLED", "true");
+    assert_eq!(late.status.jobstatus, Some(JobStatus::Failed));
+    assert_eq!(reason(&late, terms::FAILED), Some(("True".to_owned(), "DeadlineExceeded".to_owned())));
+    // What ended by itself ended so, and whoever asked for the end himself gets what he asked for.
+    assert_eq!(over(&job, "COMPLETED", "").status.jobstatus, Some(JobStatus::Done));
+    assert_eq!(reason(&over(&job, "EXIT", ""), terms::FAILED), Some(("True".to_owned(), "JobFailed".to_owned())));
     let killed = foreign_job(r#","activeDeadlineSeconds":60,"kill":true"#);
-    let killed = Case::foreign().decide_at(later, &killed, Some(&told), Some(&pod(exits(0))));
-    assert_eq!(killed.status.jobstatus, Some(JobStatus::Killed));
+    assert_eq!(over(&killed, "CANCELLED", "true").status.jobstatus, Some(JobStatus::Killed));
+    // Without a pod there is nothing to be told to end.
+    let never = Case::foreign().decide_at(after(60), &job, Some(&foreign_map(&[], false)), None);
+    assert_eq!(reason(&never, terms::FAILED), Some(("True".to_owned(), "DeadlineExceeded".to_owned())));
 }
 
 #[test]
@@ -513,10 +529,20 @@ fn a_foreign_config_map_that_is_made_again_starts_no_second_job() {
     let mut known = foreign_job("");
     known.status.as_mut().unwrap().jobid = Some("9".to_owned());
     let known = Case::foreign().decide(&known, None, None);
-    let [Step::MakeMap { told, pod_made: Some(_) }, .., Step::MakePod { .. }] = &known.steps[..] else {
-        panic!("{known:?}")
-    };
+    let [Step::MakeMap { told, pod_made: Some(_) }] = &known.steps[..] else { panic!("{known:?}") };
     assert_eq!(told["id"], "9");
+    // Whoever is to end such a job needs a pod for it, also if none could be made the last time.
+    let unmade = Case::foreign().decide(
+        &foreign_job(r#","kill":true"#),
+        Some(&foreign_map(&[("id", "9"), ("kill", "true")], false)),
+        None,
+    );
+    assert!(matches!(&unmade.steps[..], [Step::MarkPodMade { .. }, Step::MakePod { .. }]), "{unmade:?}");
+    // Nobody acts on a part of an id.
+    let mut cut = foreign_job("");
+    cut.status.as_mut().unwrap().jobid = Some("1,2,3,…".to_owned());
+    let cut = Case::foreign().decide(&cut, None, None);
+    assert!(matches!(&cut.steps[..], [Step::MakeMap { told, .. }] if !told.contains_key("id")));
 }
 
 #[test]
