@@ -389,3 +389,6 @@ fn gone<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
 fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
+
+#[cfg(test)]
+mod tests;
