@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use super::base_name;
 use super::bring::of_manager;
 use super::client::Store;
-use super::error::Kind;
+use super::error::{Kind, StorageError};
 use super::items::{MANIFEST, SCRIPT, is_ours, object, standard_outputs};
 use super::manifest::{Entry, LARGEST, Manifest};
 use super::meter::Meter;
@@ -56,6 +56,23 @@ enum Source {
     File(String),
 }
 
+/// What an earlier try has left in the store.
+enum There {
+    /// Keys and sizes.
+    Listed(BTreeMap<String, u64>),
+    /// The keys may not list the bucket, or a name that someone else put there cannot be read. Each object is asked for.
+    NotTold,
+}
+
+impl There {
+    fn may_hold(&self, key: &str, size: Option<u64>) -> bool {
+        match self {
+            Self::Listed(sizes) => sizes.get(key).is_some_and(|there| size.is_none_or(|own| own == *there)),
+            Self::NotTold => true,
+        }
+    }
+}
+
 /// What could not be sent although the store took all else.
 #[derive(Default)]
 struct Trouble {
@@ -83,7 +100,7 @@ impl Errand<'_> {
         self.meter.expect(items.len(), all_files.then_some(known));
 
         self.store.ensure_bucket(&self.upload.bucket).await?;
-        let (there, before) = self.earlier().await?;
+        let (there, before) = self.earlier(files_are_carried).await?;
         if files_are_carried && let Some(done) = self.done_before(&before) {
             return done;
         }
@@ -165,22 +182,34 @@ impl Errand<'_> {
     }
 
     /// What an earlier try left.
-    async fn earlier(&self) -> Result<(BTreeMap<String, u64>, Manifest), StagingError> {
+    async fn earlier(&self, files_are_carried: bool) -> Result<(There, Manifest), StagingError> {
         let folder = ObjectRef { bucket: self.upload.bucket.clone(), key: self.upload.prefix.clone() };
-        let there = self.store.list(&folder, MOST_LISTED).await?;
-        let has_manifest = there.contains_key(&object(self.upload, MANIFEST).key);
-        let before = if has_manifest { self.manifest_there().await? } else { Manifest::default() };
-        Ok((there, before))
+        let there = match self.store.list(&folder, MOST_LISTED).await {
+            Ok(sizes) => There::Listed(sizes),
+            Err(error) if matches!(error.kind, Kind::Denied | Kind::Refused) => There::NotTold,
+            Err(error) => return Err(error.into()),
+        };
+        if !there.may_hold(&object(self.upload, MANIFEST).key, None) {
+            return Ok((there, Manifest::default()));
+        }
+        // Keys that may not list are told that they may not read what is not there. Where it is there, it may say that
+        // all that the job itself has sent arrived, and nothing else would.
+        let is_needed = files_are_carried && matches!(there, There::Listed(_));
+        match self.manifest_there().await {
+            Ok(manifest) => Ok((there, manifest)),
+            Err(error) if error.kind == Kind::Denied && !is_needed => Ok((there, Manifest::default())),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The manifest that an earlier try wrote, or nothing. One that cannot be read helps nobody; then all is sent again.
-    pub(super) async fn manifest_there(&self) -> Result<Manifest, StagingError> {
+    pub(super) async fn manifest_there(&self) -> Result<Manifest, StorageError> {
         match self.store.text(&object(self.upload, MANIFEST), MANIFEST, LARGEST).await {
             Ok(text) => Ok(serde_json::from_str(&text).unwrap_or_default()),
             Err(error) if matches!(error.kind, Kind::NoObject | Kind::NoBucket | Kind::Refused) => {
                 Ok(Manifest::default())
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -288,11 +317,11 @@ impl Errand<'_> {
         &self,
         item: &Item,
         object: &ObjectRef,
-        there: &BTreeMap<String, u64>,
+        there: &There,
         before: &Manifest,
     ) -> Result<Option<(Sent, bool)>, Failure> {
-        if let Some(size) = there.get(&object.key).filter(|size| item.size.is_none_or(|own| own == **size))
-            && let Some(sent) = self.sent_before(item, object, *size, before).await?
+        if there.may_hold(&object.key, item.size)
+            && let Some(sent) = self.sent_before(item, object, before).await?
         {
             self.meter.add(sent.size);
             return Ok(Some((sent, false)));
@@ -314,23 +343,22 @@ impl Errand<'_> {
     }
 
     /// What an earlier try sent, if it is what would be sent now.
-    async fn sent_before(
-        &self,
-        item: &Item,
-        object: &ObjectRef,
-        size: u64,
-        before: &Manifest,
-    ) -> Result<Option<Sent>, Failure> {
-        let store_error = |error: super::error::StorageError| Failure::Store(error.into());
-        let Some(head) = self.store.head(object).await.map_err(store_error)? else { return Ok(None) };
+    async fn sent_before(&self, item: &Item, object: &ObjectRef, before: &Manifest) -> Result<Option<Sent>, Failure> {
+        let head = match self.store.head(object).await {
+            Ok(Some(head)) if item.size.is_none_or(|own| own == head.size) => head,
+            Ok(_) => return Ok(None),
+            // The right to write may be there all the same.
+            Err(error) if error.kind == Kind::Denied => return Ok(None),
+            Err(error) => return Err(Failure::Store(error.into())),
+        };
         let listed = before.checksum_of(&object.key, head.etag.as_deref()).map(str::to_owned);
         let in_one_piece = head.sha256.is_some();
         let Some(known) = head.sha256.or(listed) else { return Ok(None) };
         let Some(content) = self.open(&item.source).await.map_err(|error| Failure::of_source(&error))? else {
             return Ok(None);
         };
-        let Ok((own_size, sha256)) = digest(content).await else { return Ok(None) };
-        let same = own_size == size && size == head.size && sha256 == known;
+        let Ok((size, sha256)) = digest(content).await else { return Ok(None) };
+        let same = size == head.size && sha256 == known;
         Ok(same.then_some(Sent { size, sha256, etag: head.etag, in_one_piece }))
     }
 }

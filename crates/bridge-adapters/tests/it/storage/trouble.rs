@@ -15,6 +15,8 @@ use bytes::Bytes;
 
 use super::{Scene, credentials, object, sha256};
 
+const DENIED: (u16, &str) = (403, "AccessDenied");
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_part_that_fails_is_sent_again_and_no_other() {
     let mut scene = Scene::new().await.files(&["large"]);
@@ -126,7 +128,6 @@ async fn a_store_that_refuses_all_keys_is_not_asked_for_ever() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_keys_may_not_do_is_told_and_may_be_granted() {
-    const DENIED: (u16, &str) = (403, "AccessDenied");
     let mut scene = Scene::new().await.files(&["large"]);
     scene.store("data", "script", b"#!/bin/sh\n");
     scene.plan.script = ScriptSource::Object(object("data", "script"));
@@ -150,6 +151,45 @@ async fn what_the_keys_may_not_do_is_told_and_may_be_granted() {
         assert!(error.message.contains(named), "{error}");
     }
     assert_eq!(scene.take().await.unwrap().len(), 4);
+}
+
+/// Someone else's object, which no listing can be read past. A Ray script that writes to `{s3_prefix}/{name}` leaves one
+/// with two slashes; the server in this process has only names that a file can have.
+#[tokio::test]
+async fn a_strange_name_among_the_results_keeps_nothing_from_being_sent() {
+    let mut scene = Scene::new().await.files(&["file"]);
+    scene.desk.files.insert("file".to_owned(), Bytes::from_static(b"result"));
+    scene.store("results", "hello/odd\tname", b"of the job's own making");
+    assert_eq!(scene.take().await.unwrap().len(), 4);
+    assert_eq!(scene.stored("hello/file"), b"result");
+    let seen = scene.server.door().seen();
+    let of_file: Vec<_> = seen.iter().filter(|one| one.path == "/results/hello/file").map(|one| &one.method).collect();
+    assert_eq!(of_file, ["HEAD", "PUT"], "the listing told nothing");
+    scene.take().await.unwrap();
+    assert_eq!(scene.server.door().puts("/results/hello/file"), 1, "what is there is still found, one by one");
+}
+
+#[tokio::test]
+async fn keys_that_may_not_list_still_send_everything() {
+    let mut scene = Scene::new().await.files(&["file", "large"]);
+    scene.desk.files.insert("file".to_owned(), Bytes::from_static(b"result"));
+    scene.desk.files.insert("large".to_owned(), Bytes::from(vec![7; 9_000_000]));
+    let door = scene.server.door();
+    door.refuse("GET", "/results", DENIED, usize::MAX);
+    assert_eq!(scene.take().await.unwrap().len(), 5);
+    scene.take().await.unwrap();
+    let listings = door.seen().iter().filter(|one| one.method == "GET" && one.path == "/results").count();
+    assert!(listings >= 2, "{:?}", door.seen());
+    assert_eq!((door.puts("/results/hello/file"), door.puts("/results/hello/large")), (1, 2), "in two parts, once");
+
+    // Nor read: then what is there cannot be known, and is sent again.
+    for name in ["manifest.json", "script", "stdout", "stderr", "file", "large"] {
+        for method in ["GET", "HEAD"] {
+            door.refuse(method, &format!("/results/hello/{name}"), DENIED, usize::MAX);
+        }
+    }
+    assert_eq!(scene.take().await.unwrap().len(), 5);
+    assert_eq!((door.puts("/results/hello/file"), door.puts("/results/hello/large")), (2, 4));
 }
 
 #[tokio::test(flavor = "multi_thread")]
