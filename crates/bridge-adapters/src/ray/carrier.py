@@ -13,6 +13,26 @@ import urllib.parse
 
 CARGO = json.loads(base64.b64decode("@CARGO@"))
 PIECE = 1 << 20
+# Seconds that may be lost on failures, for all files together: a store that comes back soon must not cost the results
+# of days, and one that does not must not keep the cluster. Ray waits 3 seconds for a job that was stopped.
+PATIENCE = 300
+PATIENCE_STOPPED = 2
+
+
+class Patience:
+    left = 0.0
+    stopped_at = None
+
+    def allow(self, seconds):
+        stopped = self.stopped_at is not None and time.monotonic() - self.stopped_at < 60
+        self.left = min(seconds, PATIENCE_STOPPED) if stopped else seconds
+
+    def stop(self, *_):
+        self.stopped_at = time.monotonic()
+        self.allow(PATIENCE_STOPPED)
+
+
+patience = Patience()
 
 
 def say(text):
@@ -21,12 +41,16 @@ def say(text):
 
 def put(url, body, size):
     parts = urllib.parse.urlsplit(url)
+    # One that is given up may not take longer than what is left.
+    connecting, silent = (max(1, min(longest, patience.left)) for longest in (20, 120))
     if parts.scheme == "https":
         context = ssl.create_default_context(cadata=CARGO["authorities"])
-        connection = http.client.HTTPSConnection(parts.netloc, timeout=120, context=context, blocksize=PIECE)
+        connection = http.client.HTTPSConnection(parts.netloc, timeout=connecting, context=context, blocksize=PIECE)
     else:
-        connection = http.client.HTTPConnection(parts.netloc, timeout=120, blocksize=PIECE)
+        connection = http.client.HTTPConnection(parts.netloc, timeout=connecting, blocksize=PIECE)
     try:
+        connection.connect()
+        connection.sock.settimeout(silent)
         name, value = CARGO["mark"]
         headers = {"Content-Length": str(size), name: value}
         connection.request("PUT", f"{parts.path}?{parts.query}", body=body, headers=headers)
@@ -36,17 +60,30 @@ def put(url, body, size):
         connection.close()
 
 
+def may_pass(trouble):
+    if not trouble.startswith("status-"):
+        return True
+    status = int(trouble[len("status-"):])
+    return status in (307, 408, 429) or status >= 500
+
+
 def tried(send):
-    trouble = "unknown"
-    for pause in (1, 3, 0):
+    trouble, pause = "given-up", 1
+    while patience.left > 0:
+        began = time.monotonic()
         try:
             trouble = send()
         # The text of an error may hold the address; its kind does not.
         except (OSError, http.client.HTTPException) as error:
             trouble = type(error).__name__
-        if not trouble or trouble.startswith("status-4"):
+        if not trouble or not may_pass(trouble):
             break
-        time.sleep(pause)
+        patience.left -= time.monotonic() - began
+        until = time.monotonic() + pause
+        while patience.left > 0 and time.monotonic() < until:
+            time.sleep(0.25)
+            patience.left -= 0.25
+        pause = min(2 * pause, 10)
     return trouble
 
 
@@ -62,11 +99,11 @@ def send(name, path, url):
         for piece in iter(lambda: file.read(PIECE), b""):
             digest.update(piece)
 
-    def attempt():
-        with open(path, "rb") as file:
+        def attempt():
+            file.seek(0)
             return put(url, file, size)
 
-    trouble = tried(attempt)
+        trouble = tried(attempt)
     if trouble:
         say(f"{path} could not be sent ({trouble})")
         return f"failed {trouble} - {name}"
@@ -84,22 +121,26 @@ def main():
         say("the URLs for its data ended before this job started")
         return 113
     lines = ["start"]
+    patience.allow(60)
     report(lines)
     if CARGO["script"] is not None:
         # Beside the inputs, so that it can import them.
         with open(CARGO["file"], "wb") as file:
             file.write(base64.b64decode(CARGO["script"]))
     # A stop reaches the whole group; this process goes on to send what there is.
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGTERM, patience.stop)
     command = ["/bin/sh", "-c", CARGO["command"] + ' "$@"', "sh", *sys.argv[1:]]
     restore = lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL)
     code = subprocess.run(command, preexec_fn=restore, check=False).returncode
     code = 128 - code if code < 0 else code
+    patience.allow(PATIENCE)
     for name, path, url in CARGO["outputs"]:
         try:
             lines.append(send(name, path, url))
         except OSError as error:
             lines.append(f"failed {type(error).__name__} - {name}")
+    # A store that is back by now should hear what it has missed.
+    patience.allow(60)
     report([*lines, f"end {code}"])
     return code
 

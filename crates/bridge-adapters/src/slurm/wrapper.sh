@@ -32,10 +32,41 @@ if [ -z "$bridge_work" ]; then
 fi
 trap 'rm -rf "$bridge_work"' EXIT
 
+# Seconds on a clock that nobody sets.
+bridge_clock() {
+    if read -r bridge_time _ 2>/dev/null </proc/uptime; then
+        bridge_time=${bridge_time%%.*}
+    else
+        bridge_time=$(date +%s)
+    fi
+}
+
+# How many seconds may be lost on failures until the next call of this, for all transfers together: a store that comes
+# back soon must not cost the results of days, and one that does not must not keep the node. A job that is being
+# cancelled is killed soon, so it loses little.
+bridge_patience=300
+bridge_patience_cancelled=10
+bridge_cancelled_at=
+bridge_allow() {
+    bridge_lost=0
+    bridge_budget=$1
+    [ -n "$bridge_cancelled_at" ] || return 0
+    bridge_clock
+    if [ $((bridge_time - bridge_cancelled_at)) -lt 60 ] && [ "$1" -gt $bridge_patience_cancelled ]; then
+        bridge_budget=$bridge_patience_cancelled
+    fi
+}
+
 bridge_child=
 bridge_interrupted=
 bridge_signal() {
     bridge_interrupted=$1
+    if [ "$1" = TERM ]; then
+        bridge_clock
+        bridge_cancelled_at=$bridge_time
+        bridge_wait=0
+        bridge_allow "$bridge_patience_cancelled"
+    fi
     [ -n "$bridge_child" ] || return 0
     # Most signals reach all processes of a job, this one included; the script must not meet them twice.
     [ "$1" = TERM ] && sleep 1
@@ -54,41 +85,127 @@ if command -v curl >/dev/null 2>&1; then
     bridge_client=curl
 elif command -v wget >/dev/null 2>&1 && wget --help 2>&1 | grep -q -e --body-file; then
     bridge_client=wget
+    # It takes no file but a real one for its settings.
+    : >"$bridge_work/settings"
+    : >"$bridge_work/said"
 else
     bridge_say 'neither curl nor GNU wget is on this node, so no data can be moved; install one of them'
     exit @NO_CLIENT@
 fi
 
-# URLs are handed over on standard input: a process's arguments can be seen by all.
+# URLs are handed over on standard input: a process's arguments can be seen by all. The user's own settings of both
+# programs are left out: one that makes them talk would make them tell the URLs.
 bridge_fetch() {
+    # What was cancelled needs no inputs any more.
+    if [ "$bridge_interrupted" = TERM ]; then
+        bridge_passing=
+        return 1
+    fi
     case $bridge_client in
     curl)
-        printf 'url = "%s"\n' "$1" | curl --config - --globoff --fail --silent --show-error --connect-timeout 20 \
-            --speed-limit 1 --speed-time 120 --retry 5 --retry-delay 2 \
-            ${bridge_authorities:+--cacert "$bridge_authorities"} --output "$2"
+        bridge_answer=$(printf 'url = "%s"\n' "$1" | curl -q --config - --globoff --fail --silent \
+            --connect-timeout "$bridge_connect" --speed-limit 1 --speed-time "$bridge_stall" \
+            ${bridge_authorities:+--cacert "$bridge_authorities"} --write-out '%{http_code}' --output "$2")
+        bridge_status=$?
         ;;
     wget)
-        printf '%s\n' "$1" | wget --quiet --input-file=- --tries=6 --waitretry=5 --connect-timeout=20 \
-            --read-timeout=120 ${bridge_authorities:+--ca-certificate="$bridge_authorities"} --output-document="$2"
+        printf '%s\n' "$1" | WGETRC="$bridge_work/settings" wget --quiet --server-response \
+            --output-file="$bridge_work/said" --input-file=- --tries=1 --max-redirect=0 --connect-timeout="$bridge_connect" \
+            --read-timeout="$bridge_stall" ${bridge_authorities:+--ca-certificate="$bridge_authorities"} \
+            --output-document="$2"
+        bridge_status=$?
         ;;
     esac
+    bridge_judge
 }
 
 bridge_put() {
     case $bridge_client in
     curl)
-        printf 'url = "%s"\n' "$1" | curl --config - --globoff --fail --silent --show-error --connect-timeout 20 \
-            --speed-limit 1 --speed-time 120 --retry 5 --retry-delay 2 \
+        bridge_answer=$(printf 'url = "%s"\n' "$1" | curl -q --config - --globoff --fail --silent \
+            --connect-timeout "$bridge_connect" --speed-limit 1 --speed-time "$bridge_stall" \
             ${bridge_authorities:+--cacert "$bridge_authorities"} --header 'Expect:' --header '@MARK@' \
-            --upload-file "$2" --output /dev/null
+            --write-out '%{http_code}' --upload-file "$2" --output /dev/null)
+        bridge_status=$?
         ;;
     wget)
-        printf '%s\n' "$1" | wget --quiet --input-file=- --tries=6 --waitretry=5 --connect-timeout=20 \
-            --read-timeout=120 ${bridge_authorities:+--ca-certificate="$bridge_authorities"} --method=PUT \
-            --header '@MARK@' --body-file="$2" --output-document=/dev/null
+        printf '%s\n' "$1" | WGETRC="$bridge_work/settings" wget --quiet --server-response \
+            --output-file="$bridge_work/said" --input-file=- --tries=1 --max-redirect=0 --connect-timeout="$bridge_connect" \
+            --read-timeout="$bridge_stall" ${bridge_authorities:+--ca-certificate="$bridge_authorities"} \
+            --method=PUT --header '@MARK@' --body-file="$2" --output-document=/dev/null
+        bridge_status=$?
         ;;
     esac
+    bridge_judge
 }
+
+# What came of a transfer; after a failure, what to call it and whether it may pass.
+bridge_judge() {
+    if [ "$bridge_client" = wget ]; then
+        bridge_answer=
+        while read -r bridge_word bridge_number _; do
+            case $bridge_word in
+            HTTP/*) bridge_answer=$bridge_number ;;
+            esac
+        done <"$bridge_work/said"
+    fi
+    case $bridge_status-$bridge_answer in
+    0-2?? | 0-) return 0 ;;
+    esac
+    bridge_passing=1
+    case $bridge_answer in
+    307 | 408 | 429 | 5??) bridge_trouble=status-$bridge_answer ;;
+    [34]??)
+        bridge_trouble=status-$bridge_answer
+        bridge_passing=
+        ;;
+    *)
+        bridge_trouble=$bridge_client-$bridge_status
+        case $bridge_trouble in
+        # It was called wrongly, or a file here cannot be written or read.
+        curl-[1-4] | curl-23 | curl-26 | wget-2 | wget-3) bridge_passing= ;;
+        esac
+        ;;
+    esac
+    return 1
+}
+
+# Does something until it is done, will not pass, or too much time was lost. A transfer that goes on takes as long as it
+# takes.
+bridge_persist() {
+    bridge_trouble=given-up
+    bridge_pause=1
+    while [ "$bridge_lost" -lt "$bridge_budget" ]; do
+        bridge_clock
+        bridge_began=$bridge_time
+        bridge_left=$((bridge_budget - bridge_lost))
+        bridge_connect=20
+        [ "$bridge_left" -ge $bridge_connect ] || bridge_connect=$bridge_left
+        bridge_stall=120
+        [ "$bridge_left" -ge $bridge_stall ] || bridge_stall=$bridge_left
+        if "$@"; then
+            return 0
+        fi
+        [ -n "$bridge_passing" ] || break
+        bridge_clock
+        bridge_lost=$((bridge_lost + bridge_time - bridge_began))
+        if [ -z "$bridge_told" ]; then
+            bridge_told=1
+            bridge_say "the object store fails ($bridge_trouble); it is asked again for a while"
+        fi
+        bridge_wait=$bridge_pause
+        while [ "$bridge_wait" -gt 0 ] && [ "$bridge_lost" -lt "$bridge_budget" ]; do
+            sleep 1
+            bridge_wait=$((bridge_wait - 1))
+            bridge_lost=$((bridge_lost + 1))
+        done
+        bridge_pause=$((bridge_pause * 2))
+        [ $bridge_pause -le 10 ] || bridge_pause=10
+    done
+    return 1
+}
+bridge_told=
+bridge_wait=0
 
 bridge_size() {
     wc -c <"$1" 2>/dev/null | tr -d ' '
@@ -107,10 +224,33 @@ bridge_sum() {
 bridge_report_url='@REPORT@'
 bridge_report() {
     [ -n "$bridge_report_url" ] || return 0
-    bridge_put "$bridge_report_url" "$bridge_work/report" || bridge_say 'the account of what was sent could not be sent'
+    bridge_persist bridge_put "$bridge_report_url" "$bridge_work/report" ||
+        bridge_say "the account of what was sent could not be sent ($bridge_trouble)"
 }
 bridge_note() {
     printf '%s\n' "$*" >>"$bridge_work/report"
+}
+
+# The file, the URL. One that someone still writes to is sent again, up to three times.
+bridge_send_once() {
+    bridge_passing=
+    bridge_before=$bridge_bytes
+    bridge_bytes=$(bridge_size "$1")
+    if [ -z "$bridge_bytes" ]; then
+        bridge_trouble=unreadable
+        return 1
+    fi
+    if [ "$bridge_bytes" -gt @LARGEST@ ]; then
+        bridge_trouble=large
+        return 1
+    fi
+    [ "$bridge_bytes" = "$bridge_before" ] || bridge_digest=$(bridge_sum "$1")
+    bridge_put "$2" "$1" || return 1
+    [ "$(bridge_size "$1")" != "$bridge_bytes" ] || return 0
+    bridge_trouble=changed
+    bridge_changes=$((bridge_changes + 1))
+    [ "$bridge_changes" -ge 3 ] || bridge_passing=1
+    return 1
 }
 
 # What to call it, the file, the URL.
@@ -120,34 +260,17 @@ bridge_send() {
         bridge_say "there is no file $2 to send"
         return 0
     fi
-    bridge_try=1
-    while :; do
-        bridge_bytes=$(bridge_size "$2")
-        if [ -z "$bridge_bytes" ]; then
-            bridge_note "failed unreadable - $1"
-            return 0
-        fi
-        if [ "$bridge_bytes" -gt @LARGEST@ ]; then
-            bridge_note "large $bridge_bytes - $1"
-            bridge_say "$2 has $bridge_bytes bytes, more than can be sent"
-            return 0
-        fi
-        bridge_digest=$(bridge_sum "$2")
-        bridge_interrupted=
-        bridge_put "$3" "$2"
-        bridge_status=$?
-        # Someone may still write to it; a signal to the whole job ends the transfer as well.
-        if [ "$bridge_status" -eq 0 ] && [ "$(bridge_size "$2")" = "$bridge_bytes" ]; then
-            bridge_note "sent $bridge_bytes ${bridge_digest:--} $1"
-            return 0
-        fi
-        if [ "$bridge_try" -ge 3 ] || { [ "$bridge_status" -ne 0 ] && [ -z "$bridge_interrupted" ]; }; then
-            break
-        fi
-        bridge_try=$((bridge_try + 1))
-    done
-    bridge_note "failed $bridge_client-$bridge_status - $1"
-    bridge_say "$2 could not be sent ($bridge_client ended with $bridge_status)"
+    bridge_bytes=
+    bridge_changes=0
+    if bridge_persist bridge_send_once "$2" "$3"; then
+        bridge_note "sent $bridge_bytes ${bridge_digest:--} $1"
+    elif [ "$bridge_trouble" = large ]; then
+        bridge_note "large $bridge_bytes - $1"
+        bridge_say "$2 has $bridge_bytes bytes, more than can be sent"
+    else
+        bridge_note "failed $bridge_trouble - $1"
+        bridge_say "$2 could not be sent ($bridge_trouble)"
+    fi
 }
 
 # An output of the job itself, by the number of its descriptor.
@@ -166,8 +289,11 @@ bridge_outputs() {
 
 bridge_finish() {
     bridge_child=
+    bridge_allow $bridge_patience
     bridge_outputs
     bridge_note "end $1"
+    # A store that is back by now should hear what it has missed.
+    bridge_allow 60
     bridge_report
     exit "$1"
 }
@@ -176,10 +302,10 @@ bridge_finish() {
 bridge_draft=bridge-${SLURM_JOB_ID:-0}-$$
 
 bridge_input() {
-    if ! bridge_fetch "$3" "$1.$bridge_draft"; then
+    if ! bridge_persist bridge_fetch "$3" "$1.$bridge_draft"; then
         rm -f "$1.$bridge_draft"
         [ "$bridge_interrupted" != TERM ] || bridge_finish 143
-        bridge_say "the input $1 could not be fetched"
+        bridge_say "the input $1 could not be fetched ($bridge_trouble)"
         bridge_finish @NO_INPUT@
     fi
     if [ "$(bridge_size "$1.$bridge_draft")" != "$2" ]; then
@@ -199,6 +325,7 @@ bridge_decode() {
 }
 
 bridge_note start
+bridge_allow 60
 bridge_report
 bridge_decode >"$bridge_work/script" <<'BRIDGE_SCRIPT'
 @SCRIPT@
@@ -207,6 +334,7 @@ if ! chmod 700 "$bridge_work/script" || [ "$(bridge_size "$bridge_work/script")"
     bridge_say 'the script could not be written; the disk may be full'
     bridge_finish @NO_PLACE@
 fi
+bridge_allow $bridge_patience
 @INPUTS@
 
 # A background process of a shell without a terminal ignores two signals, unless told otherwise.

@@ -30,6 +30,8 @@ fn directives_stay_where_they_were_and_names_are_only_names() {
     assert!(text.contains("bridge_send '/abs/ä' '/abs/ä' "), "{text}");
     assert!(text.contains("--header 'x-amz-meta-bridge-token: bridge-1-1'"), "{text}");
     assert!(text.contains("bridge_expires=4000000000\n"), "{text}");
+    // Only as its first argument does it keep curl from the user's own settings.
+    assert_eq!((text.matches("| curl ").count(), text.matches("| curl -q ").count()), (2, 2), "{text}");
     for shell in ["dash", "bash", "sh"] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("script");

@@ -405,6 +405,21 @@ async fn nothing_shows_a_signed_url_but_the_script_itself() {
     ));
 }
 
+/// Runs `script.py` in a folder.
+pub(super) fn as_ray_runs(folder: &Path, arguments: &[&str]) -> Command {
+    // Ray's `python` is that of the job's environment.
+    let programs = only(folder, &["sh"]);
+    let all = std::env::var_os("PATH").unwrap();
+    let python = std::env::split_paths(&all).map(|place| place.join("python3")).find(|path| path.is_file()).unwrap();
+    std::fs::write(programs.join("python"), format!("#!/bin/sh\nexec {} \"$@\"\n", python.display())).unwrap();
+    std::fs::set_permissions(programs.join("python"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = std::env::join_paths(std::iter::once(programs).chain(std::env::split_paths(&all))).unwrap();
+    let mut command = Command::new(python);
+    command.arg("script.py").args(arguments).current_dir(folder).env("PATH", path);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ray_job_sends_its_listed_files_and_keeps_its_exit_code() {
     use bridge_adapters::ray::{Config, RayManager};
@@ -424,23 +439,8 @@ async fn a_ray_job_sends_its_listed_files_and_keeps_its_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("script.py"), text).unwrap();
     std::fs::write(folder.path().join("helper.py"), "word = 'hi'\n").unwrap();
-    // Ray's `python` is that of the job's environment.
-    let programs = only(folder.path(), &["sh"]);
-    let all = std::env::var_os("PATH").unwrap();
-    let python = std::env::split_paths(&all).map(|place| place.join("python3")).find(|path| path.is_file()).unwrap();
-    std::fs::write(programs.join("python"), format!("#!/bin/sh\nexec {} \"$@\"\n", python.display())).unwrap();
-    std::fs::set_permissions(programs.join("python"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let path = std::env::join_paths(std::iter::once(programs).chain(std::env::split_paths(&all))).unwrap();
-    let output = tokio::task::spawn_blocking({
-        let folder = folder.path().to_owned();
-        move || {
-            let mut command = Command::new(python);
-            command.args(["script.py", "--kwargs", "a=b c"]).current_dir(folder).env("PATH", path);
-            command.output().unwrap()
-        }
-    })
-    .await
-    .unwrap();
+    let output = as_ray_runs(folder.path(), &["--kwargs", "a=b c"]).spawn().unwrap();
+    let output = tokio::task::spawn_blocking(|| output.wait_with_output().unwrap()).await.unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(5), "{said}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hi ['--kwargs', 'a=b c']\n");

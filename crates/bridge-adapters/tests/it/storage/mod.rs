@@ -1,6 +1,7 @@
 //! Data in and out, against an S3 server in this process that checks signatures.
 
 mod again;
+mod away;
 mod bring;
 mod carry;
 mod desk;
