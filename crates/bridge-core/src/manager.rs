@@ -326,10 +326,19 @@ pub trait Files: Send + Sync {
     async fn get(&self, job: &Tracked, name: &str) -> Result<Option<ByteStream>>;
     /// The files the job wrote that match a pattern of [`glob`](crate::staging::glob); none if there is no such file.
     /// [`ErrorKind::Unsupported`] where the manager cannot list files.
-    async fn matching(&self, _job: &Tracked, pattern: &str) -> Result<Vec<FileEntry>> {
+    async fn matching(&self, _job: &Tracked, pattern: &str) -> Result<Listing> {
         let message = format!("files cannot be listed here, so {pattern:?} cannot be looked for; write exact names");
         Err(ManagerError::new("files", "list", ErrorKind::Unsupported, message))
     }
+}
+
+/// The files that match a pattern, as far as they may be looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// In the order of their names.
+    pub files: Vec<FileEntry>,
+    /// Folders, or files, that could match or hold what does, but may not be looked at.
+    pub unread: Vec<String>,
 }
 
 /// A file the job wrote.

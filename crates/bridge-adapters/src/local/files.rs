@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use bridge_core::ids::SubmitToken;
-use bridge_core::manager::{ByteStream, ErrorKind, FileEntry, Files, ManagerError, Result, Tracked};
+use bridge_core::manager::{ByteStream, ErrorKind, FileEntry, Files, Listing, ManagerError, Result, Tracked};
 use bridge_core::staging::glob;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -47,15 +47,15 @@ impl Files for LocalManager {
         open(&job.folder.join(name)).await.map_err(|error| trouble(OPERATION, &error))
     }
 
-    async fn matching(&self, job: &Tracked, pattern: &str) -> Result<Vec<FileEntry>> {
+    async fn matching(&self, job: &Tracked, pattern: &str) -> Result<Listing> {
         const OPERATION: &str = "list";
         let refuse = |message: String| ManagerError::new(MANAGER, OPERATION, ErrorKind::Refused, message);
         map::check_name(pattern).map_err(refuse)?;
-        let Some(folder) = self.folder_of(job) else { return Ok(Vec::new()) };
+        let Some(folder) = self.folder_of(job) else { return Ok(Listing::default()) };
         let pattern = pattern.to_owned();
         blocking(OPERATION, move || {
             let seen = folder.look(&process::boot_id()?)?;
-            let (Seen::Running { job, .. } | Seen::Ended { job, .. }) = seen else { return Ok(Vec::new()) };
+            let (Seen::Running { job, .. } | Seen::Ended { job, .. }) = seen else { return Ok(Listing::default()) };
             list(&job.folder, &pattern)
         })
         .await
@@ -102,30 +102,60 @@ async fn open(path: &Path) -> io::Result<Option<ByteStream>> {
 }
 
 /// The files below a folder that match. Links to folders are not followed: they may lead in circles.
-fn list(root: &Path, pattern: &str) -> io::Result<Vec<FileEntry>> {
-    let mut found = Vec::new();
+fn list(root: &Path, pattern: &str) -> io::Result<Listing> {
+    if !glob::is_pattern(pattern) {
+        // One that may not be looked at is told as such when it is opened.
+        let found = std::fs::metadata(root.join(pattern)).ok().filter(std::fs::Metadata::is_file);
+        let entry = found.map(|metadata| FileEntry { name: pattern.to_owned(), size: metadata.len() });
+        return Ok(Listing { files: entry.into_iter().collect(), unread: Vec::new() });
+    }
+    let mut listing = Listing::default();
     let mut folders = vec![PathBuf::from(glob::fixed_folder(pattern))];
     while let Some(folder) = folders.pop() {
-        let entries = match std::fs::read_dir(root.join(&folder)) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => continue,
-            entries => entries?,
+        let Some(entries) = looked_at(std::fs::read_dir(root.join(&folder)), &folder, &mut listing.unread)? else {
+            continue;
         };
         for entry in entries {
-            let entry = entry?;
+            let Some(entry) = looked_at(entry, &folder, &mut listing.unread)? else { break };
             let path = folder.join(entry.file_name());
-            if entry.file_type()?.is_dir() {
-                folders.push(path);
+            let Some(kind) = looked_at(entry.file_type(), &path, &mut listing.unread)? else { continue };
+            // A name that is not UTF-8 cannot be asked for.
+            let Some(name) = path.to_str() else { continue };
+            if kind.is_dir() {
+                if glob::may_lead_to(pattern, name) {
+                    folders.push(path);
+                }
                 continue;
             }
-            // A name that is not UTF-8 cannot be asked for; a file may be deleted while we look.
-            let Some(name) = path.to_str().filter(|name| glob::matches(pattern, name)) else { continue };
-            if let Some(metadata) = std::fs::metadata(root.join(&path)).ok().filter(std::fs::Metadata::is_file) {
-                found.push(FileEntry { name: name.to_owned(), size: metadata.len() });
+            if !glob::matches(pattern, name) {
+                continue;
+            }
+            let metadata = looked_at(std::fs::metadata(root.join(&path)), &path, &mut listing.unread)?;
+            if let Some(metadata) = metadata.filter(std::fs::Metadata::is_file) {
+                listing.files.push(FileEntry { name: name.to_owned(), size: metadata.len() });
             }
         }
     }
-    found.sort();
-    Ok(found)
+    listing.files.sort();
+    listing.unread.sort();
+    Ok(listing)
+}
+
+/// What may not be read is left out and told, so that it does not keep the rest from being sent. What has gone since we
+/// heard of it, or a link to nothing, is none of the job's files.
+fn looked_at<T>(seen: io::Result<T>, path: &Path, unread: &mut Vec<String>) -> io::Result<Option<T>> {
+    match seen {
+        Ok(seen) => Ok(Some(seen)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(None),
+            _ if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => Ok(None),
+            io::ErrorKind::PermissionDenied => {
+                unread.push(path.display().to_string());
+                Ok(None)
+            }
+            _ => Err(error),
+        },
+    }
 }
 
 /// Copies inputs to a working folder that the user chose.
@@ -143,4 +173,54 @@ pub(super) fn copy_inputs(from: &Path, names: &[String], to: &Path) -> io::Resul
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn allow(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Lists as somebody who may not read everything, which the superuser may.
+    fn as_nobody(root: &Path, pattern: &'static str) -> Listing {
+        let root = root.to_owned();
+        let listed = std::thread::spawn(move || {
+            // For this thread alone. Whoever may not do that is not the superuser.
+            rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(65534)).ok();
+            list(&root, pattern)
+        });
+        listed.join().unwrap().unwrap()
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_told_and_the_rest_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        allow(root, 0o755);
+        for name in ["open", "shut", "blind"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+            std::fs::write(root.join(name).join("a.out"), "12").unwrap();
+        }
+        std::fs::write(root.join("b.out"), "1").unwrap();
+        std::os::unix::fs::symlink("nowhere", root.join("c.out")).unwrap();
+        // Its names may be read, and nothing else of what is in it.
+        allow(&root.join("blind"), 0o744);
+        allow(&root.join("shut"), 0o700);
+        let me = rustix::process::getuid().is_root();
+        let listing = if me { as_nobody(root, "**/*.out") } else { return };
+        let names: Vec<&str> = listing.files.iter().map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names, ["b.out", "open/a.out"]);
+        assert_eq!(listing.unread, ["blind/a.out", "shut"]);
+
+        // Where nothing can match nobody looks, and an exact name is not searched for.
+        assert_eq!(as_nobody(root, "*.out").unread, [""; 0]);
+        assert_eq!(as_nobody(root, "open/*").unread, [""; 0]);
+        let exact = as_nobody(root, "open/a.out");
+        assert_eq!((exact.files.len(), exact.files[0].size, exact.unread.len()), (1, 2, 0));
+        assert_eq!(as_nobody(root, "shut/a.out"), Listing::default());
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bridge_api::schema::MAX_SCRIPT;
 use bridge_core::manager::{
-    ErrorKind, FileEntry, LogCursor, LogStream, Logs, ManagerError, Outcome, ResourceManager, Tracked,
+    ErrorKind, FileEntry, Listing, LogCursor, LogStream, Logs, ManagerError, Outcome, ResourceManager, Tracked,
 };
 use bridge_core::plan::{JobPlan, ObjectRef, ScriptSource, UploadPlan};
 use bridge_core::staging::{Output, StagingError, glob};
@@ -272,13 +272,21 @@ impl Errand<'_> {
         let exact = || vec![FileEntry { name: listed.to_owned(), size: u64::MAX }];
         match files.matching(self.job, listed).await {
             // Which of the listed files is missing is found when it is opened.
-            Ok(found) if found.is_empty() && !glob::is_pattern(listed) => Ok(exact()),
-            Ok(found) if found.is_empty() => {
-                let reason = format!("no file matches {listed:?}, which was to be sent to the bucket {bucket:?}");
-                trouble.add(listed, reason, false);
-                Ok(found)
+            Ok(Listing { files, .. }) if files.is_empty() && !glob::is_pattern(listed) => Ok(exact()),
+            Ok(Listing { files, unread }) => {
+                if let Some(first) = unread.first() {
+                    let more = unread.len() - 1;
+                    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+                    let reason = format!(
+                        "not all that {listed:?} stands for could be looked for: {first:?}{more} may not be read"
+                    );
+                    trouble.add(listed, reason, false);
+                } else if files.is_empty() {
+                    let reason = format!("no file matches {listed:?}, which was to be sent to the bucket {bucket:?}");
+                    trouble.add(listed, reason, false);
+                }
+                Ok(files)
             }
-            Ok(found) => Ok(found),
             Err(error) if error.kind == ErrorKind::Unsupported && !glob::is_pattern(listed) => Ok(exact()),
             Err(error) if error.kind.is_final() => {
                 trouble.add(listed, format!("the file {listed:?} was not sent: {error}"), false);

@@ -13,6 +13,18 @@ pub fn fixed_folder(pattern: &str) -> &str {
     pattern[..special].rfind('/').map_or("", |slash| &pattern[..slash])
 }
 
+/// Whether something in a folder, however deep, could match.
+#[must_use]
+pub fn may_lead_to(pattern: &str, folder: &str) -> bool {
+    let pattern: Vec<&str> = pattern.split('/').collect();
+    let folder: Vec<&str> = folder.split('/').collect();
+    if let Some(any) = pattern.iter().position(|part| *part == "**") {
+        let heads = any.min(folder.len());
+        return folders(&pattern[..heads], &folder[..heads]);
+    }
+    pattern.len() > folder.len() && folders(&pattern[..folder.len()], &folder)
+}
+
 /// Whether a pattern matches a whole path. As in a shell, a leading dot is matched by a dot only.
 #[must_use]
 pub fn matches(pattern: &str, path: &str) -> bool {
@@ -162,6 +174,24 @@ mod tests {
         ];
         for (pattern, path, expected) in table {
             assert_eq!(matches(pattern, path), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn only_folders_that_can_lead_to_a_match_do() {
+        let table = [
+            ("*.out", "d", false),
+            ("d/*", "d", true),
+            ("d/*", "d/e", false),
+            ("d/*/f", "d/e", true),
+            ("d/*/f", "e/e", false),
+            ("**/f", "a/b", true),
+            ("d/**", "d", true),
+            ("d/**", "d/e/f", true),
+            ("d/**", "e/d", false),
+        ];
+        for (pattern, folder, expected) in table {
+            assert_eq!(may_lead_to(pattern, folder), expected, "{pattern} {folder}");
         }
     }
 

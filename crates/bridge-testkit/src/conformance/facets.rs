@@ -178,14 +178,14 @@ async fn files_are_listed_by_pattern(context: &Context<'_>) -> CaseResult {
         Err(error) if error.kind == ErrorKind::Unsupported => {
             return Ok(Done::Skipped("the manager cannot list files".to_owned()));
         }
-        found => found.context("matching")?,
+        found => found.context("matching")?.files,
     };
     ensure!(found == [FileEntry { name: "part-1.txt".to_owned(), size: 4 }], "one file matches, listed were {found:?}");
-    let none = files.matching(&job, "other-*.txt").await.context("matching nothing")?;
+    let none = files.matching(&job, "other-*.txt").await.context("matching nothing")?.files;
     ensure!(none.is_empty(), "no file matches, listed were {none:?}");
     let ours = tracked(job.id, &context.token());
     if let Ok(theirs) = files.matching(&ours, "*").await {
-        ensure!(theirs.is_empty(), "another's files were listed: {theirs:?}");
+        ensure!(theirs.files.is_empty(), "another's files were listed: {theirs:?}");
     }
     Ok(Done::Passed)
 }

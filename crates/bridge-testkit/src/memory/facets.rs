@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use bridge_core::ids::SubmitToken;
 use bridge_core::manager::{
-    ByteStream, Capacity, ErrorKind, FileEntry, Files, Hold, HoldAnswer, LoadProbe, LogChunk, LogCursor, LogStream,
-    Logs, ManagerError, QueueLoad, Result, Tracked,
+    ByteStream, Capacity, ErrorKind, FileEntry, Files, Hold, HoldAnswer, Listing, LoadProbe, LogChunk, LogCursor,
+    LogStream, Logs, ManagerError, QueueLoad, Result, Tracked,
 };
 use bridge_core::staging::glob;
 use bytes::Bytes;
@@ -109,13 +109,14 @@ impl Files for MemoryManager {
         Ok(content.map(|content| futures::stream::iter([Ok(content)]).boxed()))
     }
 
-    async fn matching(&self, job: &Tracked, pattern: &str) -> Result<Vec<FileEntry>> {
+    async fn matching(&self, job: &Tracked, pattern: &str) -> Result<Listing> {
         check_name(Operation::Get, pattern)?;
         self.request(Operation::Get, |state, now| match state.act_and_stage(job, now) {
             Some((Act::Writes(file), Stage::Ended { cancelled: false, .. })) if glob::matches(pattern, &file.0) => {
-                vec![FileEntry { name: file.0.clone(), size: u64::try_from(file.1.len()).unwrap_or_default() }]
+                let size = u64::try_from(file.1.len()).unwrap_or_default();
+                Listing { files: vec![FileEntry { name: file.0.clone(), size }], unread: Vec::new() }
             }
-            _ => Vec::new(),
+            _ => Listing::default(),
         })
         .await
     }

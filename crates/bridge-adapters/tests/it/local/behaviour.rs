@@ -60,8 +60,9 @@ async fn outputs_are_listed_by_pattern_in_all_folders() {
     machine.ended(&job).await;
     let files = machine.manager.files().unwrap();
     let found = async |pattern: &str| -> Vec<(String, u64)> {
-        let entries = files.matching(&job, pattern).await.unwrap();
-        entries.into_iter().map(|entry| (entry.name, entry.size)).collect()
+        let listing = files.matching(&job, pattern).await.unwrap();
+        assert!(listing.unread.is_empty(), "{listing:?}");
+        listing.files.into_iter().map(|entry| (entry.name, entry.size)).collect()
     };
     let expect =
         |names: &[(&str, u64)]| names.iter().map(|(name, size)| ((*name).to_owned(), *size)).collect::<Vec<_>>();
@@ -69,6 +70,9 @@ async fn outputs_are_listed_by_pattern_in_all_folders() {
     assert_eq!(found("a/*.out").await, expect(&[("a/l.out", 1), ("a/y.out", 3)]));
     assert_eq!(found("*.log").await, expect(&[("z.log", 1)]));
     assert_eq!(found("no/such/*").await, expect(&[]));
+    assert_eq!(found("a/b/x.out").await, expect(&[("a/b/x.out", 2)]));
+    assert_eq!(found("a/b").await, expect(&[]));
+    assert_eq!(found("z.log/none").await, expect(&[]));
     assert_eq!(files.matching(&job, "../*").await.unwrap_err().kind, ErrorKind::Refused);
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bridge_core::ids::{RemoteId, SubmitToken};
 use bridge_core::manager::{
-    ByteStream, FileEntry, Files, Found, Guarantee, Limits, LogChunk, LogCursor, LogStream, Logs, Preview,
+    ByteStream, FileEntry, Files, Found, Guarantee, Limits, Listing, LogChunk, LogCursor, LogStream, Logs, Preview,
     ResourceManager, Result, Sighting, SubmitError, Submitted, Tracked,
 };
 use bridge_core::plan::Submission;
@@ -19,6 +19,8 @@ use tokio::sync::Semaphore;
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     pub(super) files: BTreeMap<String, Bytes>,
+    /// Folders that may not be looked into.
+    pub(super) unread: Vec<String>,
     pub(super) stdout: Bytes,
     pub(super) stderr: Bytes,
     /// What was put.
@@ -108,8 +110,10 @@ impl Files for Desk {
         Ok(Some(pieces.boxed()))
     }
 
-    async fn matching(&self, _: &Tracked, pattern: &str) -> Result<Vec<FileEntry>> {
+    async fn matching(&self, _: &Tracked, pattern: &str) -> Result<Listing> {
         let matching = self.files.iter().filter(|(name, _)| glob::matches(pattern, name));
-        Ok(matching.map(|(name, content)| FileEntry { name: name.clone(), size: content.len() as u64 }).collect())
+        let entry = |(name, content): (&String, &Bytes)| FileEntry { name: name.clone(), size: content.len() as u64 };
+        let unread = self.unread.iter().filter(|_| glob::is_pattern(pattern)).cloned().collect();
+        Ok(Listing { files: matching.map(entry).collect(), unread })
     }
 }

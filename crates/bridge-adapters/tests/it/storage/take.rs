@@ -81,6 +81,19 @@ async fn what_the_job_did_not_write_is_named_and_the_rest_is_sent() {
 }
 
 #[tokio::test]
+async fn a_folder_that_may_not_be_read_is_named_and_the_rest_is_sent() {
+    let mut scene = Scene::new().await.files(&["*.csv", "exact"]);
+    for name in ["a.csv", "exact"] {
+        scene.desk.files.insert(name.to_owned(), Bytes::from_static(b"x"));
+    }
+    scene.desk.unread = vec!["private".to_owned(), "secret".to_owned()];
+    let error = scene.take().await.unwrap_err();
+    assert!(error.is_final && error.message.contains("\"private\" and 1 more may not be read"), "{error}");
+    let sent: Vec<&str> = error.sent.iter().map(|output| output.key.as_str()).collect();
+    assert_eq!(sent, ["hello/script", "hello/stdout", "hello/stderr", "hello/a.csv", "hello/exact"]);
+}
+
+#[tokio::test]
 async fn after_a_crash_only_what_is_missing_is_sent() {
     let part = 8 * 1024 * 1024;
     let names: Vec<String> = (0..20).map(|number| format!("file-{number:02}")).collect();
