@@ -45,7 +45,7 @@ impl S3Staging {
             return Ok(with_kwargs(plan, submission));
         }
         let store = self.open(plan).await?;
-        let mut submission = texts(&store, plan, token).await?;
+        let mut submission = texts(&store, plan, token).await.map_err(StorageError::before_job)?;
         match (carrier, manager.files()) {
             (Some(carrier), files) => {
                 if let Some(files) = files.filter(|_| carrier.limits().only_files) {
@@ -75,7 +75,7 @@ impl S3Staging {
         carrier: &dyn Carrier,
     ) -> Result<Cargo, StagingError> {
         let now = self.clock.now().wall;
-        let life = store.signature_life(now).await?;
+        let life = store.signature_life(now).await.map_err(StorageError::before_job)?;
         if !life.is_certain {
             tracing::warn!(
                 job = %plan.key,
@@ -86,8 +86,12 @@ impl S3Staging {
         let mut inputs = Vec::new();
         let CarrierLimits { only_files, .. } = carrier.limits();
         for object in plan.inputs.iter().filter(|_| !only_files) {
-            let head = store.head(object).await?.ok_or_else(|| no_such_object(plan, object))?;
-            let url = store.sign(Method::GET, object, life.lasts, None).await?;
+            let head = store
+                .head(object)
+                .await
+                .map_err(StorageError::before_job)?
+                .ok_or_else(|| no_such_object(plan, object))?;
+            let url = store.sign(Method::GET, object, life.lasts, None).await.map_err(StorageError::before_job)?;
             inputs.push(Incoming { name: base_name(&object.key).to_owned(), url, size: head.size });
         }
         let value = HeaderValue::from_str(token.as_str())
@@ -101,17 +105,28 @@ impl S3Staging {
                      write the names"
                 )));
             }
-            store.ensure_bucket(&upload.bucket).await?;
+            store.ensure_bucket(&upload.bucket).await.map_err(StorageError::before_job)?;
             for (name, source) in carried(upload, only_files) {
                 let object = items::object(upload, &name);
-                let url = store.sign(Method::PUT, &object, life.lasts, Some((&MARK, &value))).await?;
+                let url = store
+                    .sign(Method::PUT, &object, life.lasts, Some((&MARK, &value)))
+                    .await
+                    .map_err(StorageError::before_job)?;
                 outputs.push(Outgoing { name, source, url });
             }
             let object = items::object(upload, &format!("{REPORT_FOLDER}/{token}"));
             // Keys that are wrong or may not write are found out before the job has run for nothing.
-            store.put(&object, PutPayload::new(), &[(TOKEN, token.as_str())]).await?;
+            store
+                .put(&object, PutPayload::new(), &[(TOKEN, token.as_str())])
+                .await
+                .map_err(StorageError::before_job)?;
             store.delete(&object).await.ok();
-            report = Some(store.sign(Method::PUT, &object, life.lasts, Some((&MARK, &value))).await?);
+            report = Some(
+                store
+                    .sign(Method::PUT, &object, life.lasts, Some((&MARK, &value)))
+                    .await
+                    .map_err(StorageError::before_job)?,
+            );
         }
         let lasts = jiff::SignedDuration::try_from(life.lasts.saturating_sub(Duration::from_secs(1)));
         let expires = lasts.ok().and_then(|lasts| now.checked_add(lasts).ok()).unwrap_or(now);
@@ -144,7 +159,7 @@ pub(super) fn carrier_of<'a>(plan: &JobPlan, manager: &'a dyn ResourceManager) -
     needed.then_some(carrier)
 }
 
-async fn texts(store: &Store, plan: &JobPlan, token: &SubmitToken) -> Result<Submission, StagingError> {
+async fn texts(store: &Store, plan: &JobPlan, token: &SubmitToken) -> Result<Submission, StorageError> {
     let script = match &plan.script {
         ScriptSource::Inline(text) => Script::Text(text.clone()),
         ScriptSource::Remote(path) => Script::Remote(path.clone()),
@@ -172,11 +187,11 @@ async fn put_inputs(
     files: &dyn Files,
     meter: &Arc<Meter>,
 ) -> Result<Vec<String>, StagingError> {
-    meter.expect(plan.inputs.len(), total(store, &plan.inputs).await?);
+    meter.expect(plan.inputs.len(), total(store, &plan.inputs).await.map_err(StorageError::before_job)?);
     let put = |object: &'_ ObjectRef| {
         let object = object.clone();
         async move {
-            let (head, content) = store.get(&object).await?;
+            let (head, content) = store.get(&object).await.map_err(StorageError::before_job)?;
             let name = base_name(&object.key).to_owned();
             let put = files.put(token, &name, verified(content, head, object.clone(), Arc::clone(meter))).await;
             put.map_err(|error| {
@@ -191,7 +206,7 @@ async fn put_inputs(
 }
 
 /// The size of all inputs, if it can be told. One that is missing ends the stage before the others are fetched.
-async fn total(store: &Store, inputs: &[ObjectRef]) -> Result<Option<u64>, StagingError> {
+async fn total(store: &Store, inputs: &[ObjectRef]) -> Result<Option<u64>, StorageError> {
     let look = async |object: &ObjectRef| match store.head(object).await {
         Ok(Some(head)) => Ok(Some(head.size)),
         // Only an answer with a body tells whether it is the object that is missing, or its bucket.
@@ -245,7 +260,7 @@ fn no_such_object(plan: &JobPlan, object: &ObjectRef) -> StagingError {
     let endpoint = plan.storage.as_ref().map_or("", |storage| storage.endpoint.as_str());
     let message =
         format!("reading {}: there is no such object at {endpoint}; put it there or correct its name", quoted(object));
-    StorageError::new(Kind::NoObject, message).into()
+    StorageError::new(Kind::NoObject, message).before_job()
 }
 
 /// What a manager's error means for a stage.

@@ -91,7 +91,7 @@ impl Errand<'_> {
     pub(super) async fn collect(&self) -> Result<Vec<Output>, StagingError> {
         let report = self.report().await?;
         if report.is_none()
-            && let Some(done) = self.done_before(&self.manifest_there().await?)
+            && let Some(done) = self.done_before(&self.manifest_there().await.map_err(StorageError::after_job)?)
         {
             return done;
         }
@@ -100,7 +100,7 @@ impl Errand<'_> {
 
         let mut manifest = self.manifest();
         if let Some(text) = self.script().await? {
-            self.store.ensure_bucket(&self.upload.bucket).await?;
+            self.store.ensure_bucket(&self.upload.bucket).await.map_err(StorageError::after_job)?;
             let script = object(self.upload, SCRIPT);
             let length = Some(text.len() as u64);
             let content = futures::stream::once(async move { Ok(text) }).boxed();
@@ -213,7 +213,7 @@ impl Errand<'_> {
                 Ok(text) if text.is_empty() => return Ok(None),
                 Ok(text) => Report::read(&text),
                 Err(error) if matches!(error.kind, Kind::NoObject | Kind::NoBucket) => return Ok(None),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error.after_job()),
             };
             if report.is_whole || tokio::time::Instant::now() >= give_up {
                 return Ok(Some(report));
@@ -238,7 +238,7 @@ impl Errand<'_> {
             Some(Told::Sent { size, sha256 }) => (Some(*size), sha256.clone()),
             None => (None, None),
         };
-        let head = self.store.head(object).await?;
+        let head = self.store.head(object).await.map_err(StorageError::after_job)?;
         let Some(head) = head.filter(|head| head.token.as_deref() == Some(self.job.token.as_str())) else {
             return Ok(Err("it is not there".to_owned()));
         };
@@ -248,7 +248,7 @@ impl Errand<'_> {
         let sha256 = match known {
             Some(known) if head.size > READ_BACK => known,
             known => {
-                let (_, content) = self.store.get(object).await?;
+                let (_, content) = self.store.get(object).await.map_err(StorageError::after_job)?;
                 let (_, sha256) = digest(content).await.map_err(|error| StagingError::passing(error.to_string()))?;
                 if known.is_some_and(|known| !known.eq_ignore_ascii_case(&sha256)) {
                     return Ok(Err("what arrived has another checksum than what the job sent".to_owned()));
@@ -262,9 +262,9 @@ impl Errand<'_> {
 
     fn not_sent(&self, error: super::send::SendError) -> StagingError {
         match error {
-            super::send::SendError::Store(error) => error.into(),
+            super::send::SendError::Store(error) => error.after_job(),
             super::send::SendError::Source(error) => {
-                StorageError::new(Kind::Passing, format!("the script of {}: {error}", self.plan.key)).into()
+                StorageError::new(Kind::Passing, format!("the script of {}: {error}", self.plan.key)).after_job()
             }
         }
     }

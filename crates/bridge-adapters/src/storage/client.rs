@@ -20,7 +20,7 @@ use object_store::{
 };
 use url::Url;
 
-use super::error::{Kind, Place, Said, StorageError, is_denied, quoted};
+use super::error::{Kind, Place, Said, StorageError, WRITING, is_denied, quoted};
 use super::keys::{Keys, SignatureLife};
 use crate::http::AllowedUrl;
 
@@ -212,7 +212,7 @@ impl Store {
             let payload = content.clone();
             async move { store.put_opts(&path, payload, options).await }
         };
-        Ok(self.with_keys("writing", object, put).await?.e_tag)
+        Ok(self.with_keys(WRITING, object, put).await?.e_tag)
     }
 
     /// Removes an object; one that is not there is fine.
@@ -287,8 +287,11 @@ impl Store {
             )
         };
         match self.bucket_request(Method::PUT, &object, body).await? {
-            // Someone else was faster.
-            (200..=299 | 409, _) => Ok(()),
+            (200..=299, _) => Ok(()),
+            // Someone else was faster. If it is not ours, writing to it will tell.
+            (409, said) if matches!(said.code.as_deref(), Some("BucketAlreadyOwnedByYou" | "BucketAlreadyExists")) => {
+                Ok(())
+            }
             (status, said) => {
                 let cause = format!("status {status}");
                 Err(self.place.words("creating", &object, Some(status), &said, &cause))

@@ -7,6 +7,9 @@ use bridge_core::staging::StagingError;
 
 use super::keys::KeyError;
 
+/// What is being done to an object that is sent; that there is none is then not about the object.
+pub(super) const WRITING: &str = "writing";
+
 /// What went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -36,10 +39,17 @@ impl StorageError {
     }
 }
 
-impl From<StorageError> for StagingError {
-    fn from(error: StorageError) -> Self {
-        let is_final = matches!(error.kind, Kind::NoBucket | Kind::NoObject | Kind::Refused);
-        Self { is_final, ..Self::passing(error.message) }
+impl StorageError {
+    /// What it means before a job: what is not there was named wrongly.
+    pub(super) fn before_job(self) -> StagingError {
+        let is_final = matches!(self.kind, Kind::NoBucket | Kind::NoObject | Kind::Refused);
+        StagingError { is_final, ..StagingError::passing(self.message) }
+    }
+
+    /// What it means after a job: its results are worth waiting for, also while someone mends the bucket, or a gateway
+    /// that knows nothing of it yet.
+    pub(super) fn after_job(self) -> StagingError {
+        StagingError { is_final: self.kind == Kind::Refused, ..StagingError::passing(self.message) }
     }
 }
 
@@ -117,6 +127,12 @@ impl Place {
                 format!(
                     "{doing} {named}: the bucket {:?} does not exist at {endpoint}; create it or correct its name",
                     object.bucket
+                ),
+            ),
+            ("", Some(404)) if doing == WRITING => (
+                Kind::Passing,
+                format!(
+                    "{doing} {named}: {endpoint} says that there is no such place (status 404); check the endpoint"
                 ),
             ),
             ("NoSuchKey" | "NotFound", _) | ("", Some(404)) => (

@@ -25,6 +25,7 @@ use bridge_core::plan::{JobPlan, Submission};
 use bridge_core::staging::{Output, Progress, Staging, StagingError};
 
 use client::Store;
+use error::StorageError;
 use meter::Meters;
 
 /// Moves the data of jobs whose object store one Secret opens.
@@ -52,7 +53,7 @@ impl S3Staging {
         let storage = plan.storage.as_ref().ok_or_else(|| {
             StagingError::lasting(format!("job {}: no object store is given; add spec.s3storage", plan.key))
         })?;
-        Ok(Store::open(storage, Arc::clone(&self.keys)).await?)
+        Store::open(storage, Arc::clone(&self.keys)).await.map_err(StorageError::before_job)
     }
 }
 

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio::task::JoinSet;
 
 use super::client::{CHECKSUM, Store, TOKEN, attributes};
-use super::error::{Kind, StorageError, is_denied, quoted};
+use super::error::{Kind, StorageError, WRITING, is_denied, quoted};
 use super::keys::Keys;
 use super::meter::Meter;
 
@@ -225,7 +225,7 @@ impl Store {
                 PutMultipartOptions { attributes: attributes(&[(TOKEN, token)]), ..PutMultipartOptions::default() };
             async move { store.create_multipart_opts(&path, options).await.map(|id| (store, path, id)) }
         };
-        let (store, path, id) = self.with_keys("writing", object, begin).await.map_err(SendError::Store)?;
+        let (store, path, id) = self.with_keys(WRITING, object, begin).await.map_err(SendError::Store)?;
         let upload = Arc::new(Upload { store, path, id, keys: Arc::clone(self.keys()) });
         let sent = self.send_parts(object, first, &mut pieces, &upload).await;
         match sent {
@@ -245,7 +245,7 @@ impl Store {
         pieces: &mut Pieces<'_>,
         upload: &Arc<Upload>,
     ) -> Result<Option<String>, SendError> {
-        let explain = |error: object_store::Error| SendError::Store(self.explain("writing", object, &error));
+        let explain = |error: object_store::Error| SendError::Store(self.explain(WRITING, object, &error));
         let at_a_time = BUDGET / pieces.part;
         let mut under_way = UnderWay::new(Arc::clone(upload));
         for part in first {

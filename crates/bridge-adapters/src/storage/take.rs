@@ -99,7 +99,7 @@ impl Errand<'_> {
         let all_files = items.iter().all(|item| item.size.is_some() || matches!(item.source, Source::Log(_)));
         self.meter.expect(items.len(), all_files.then_some(known));
 
-        self.store.ensure_bucket(&self.upload.bucket).await?;
+        self.store.ensure_bucket(&self.upload.bucket).await.map_err(StorageError::after_job)?;
         let (there, before) = self.earlier(files_are_carried).await?;
         if files_are_carried && let Some(done) = self.done_before(&before) {
             return done;
@@ -177,7 +177,7 @@ impl Errand<'_> {
     pub(super) async fn write(&self, manifest: &Manifest) -> Result<(), StagingError> {
         let text = serde_json::to_vec_pretty(manifest)
             .map_err(|error| StagingError::lasting(format!("manifest.json cannot be written: {error}")))?;
-        self.store.put(&object(self.upload, MANIFEST), text.into(), &[]).await?;
+        self.store.put(&object(self.upload, MANIFEST), text.into(), &[]).await.map_err(StorageError::after_job)?;
         Ok(())
     }
 
@@ -187,7 +187,7 @@ impl Errand<'_> {
         let there = match self.store.list(&folder, MOST_LISTED).await {
             Ok(sizes) => There::Listed(sizes),
             Err(error) if matches!(error.kind, Kind::Denied | Kind::Refused) => There::NotTold,
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error.after_job()),
         };
         if !there.may_hold(&object(self.upload, MANIFEST).key, None) {
             return Ok((there, Manifest::default()));
@@ -198,7 +198,7 @@ impl Errand<'_> {
         match self.manifest_there().await {
             Ok(manifest) => Ok((there, manifest)),
             Err(error) if error.kind == Kind::Denied && !is_needed => Ok((there, Manifest::default())),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error.after_job()),
         }
     }
 
@@ -222,7 +222,7 @@ impl Errand<'_> {
                 Ok(text) => Ok(Some(Bytes::from(text))),
                 // It was there when it was needed; that its owner took it away is no fault of the outputs.
                 Err(error) if matches!(error.kind, Kind::NoObject | Kind::NoBucket | Kind::Refused) => Ok(None),
-                Err(error) => Err(error.into()),
+                Err(error) => Err(error.after_job()),
             },
         }
     }
@@ -346,7 +346,7 @@ impl Errand<'_> {
             Err(SendError::Store(error)) if error.kind == Kind::Refused => {
                 Err(Failure::Item { reason: error.message, may_pass: false })
             }
-            Err(SendError::Store(error)) => Err(Failure::Store(error.into())),
+            Err(SendError::Store(error)) => Err(Failure::Store(error.after_job())),
         }
     }
 
@@ -357,7 +357,7 @@ impl Errand<'_> {
             Ok(_) => return Ok(None),
             // The right to write may be there all the same.
             Err(error) if error.kind == Kind::Denied => return Ok(None),
-            Err(error) => return Err(Failure::Store(error.into())),
+            Err(error) => return Err(Failure::Store(error.after_job())),
         };
         let listed = before.checksum_of(&object.key, head.etag.as_deref()).map(str::to_owned);
         let in_one_piece = head.sha256.is_some();

@@ -192,6 +192,44 @@ async fn keys_that_may_not_list_still_send_everything() {
     assert_eq!((door.puts("/results/hello/file"), door.puts("/results/hello/large")), (2, 4));
 }
 
+/// Somebody deleted the bucket and makes it again; a gateway that has just started knows no buckets yet.
+#[tokio::test]
+async fn a_place_that_is_missing_after_a_job_is_waited_for() {
+    let mut scene = Scene::new().await.files(&["file", "large"]);
+    scene.desk.files.insert("file".to_owned(), Bytes::from_static(b"result"));
+    scene.desk.files.insert("large".to_owned(), Bytes::from(vec![7; 9_000_000]));
+    let door = scene.server.door();
+    for (method, path, answer) in [
+        ("PUT", "/results/hello/file", (404, "NoSuchBucket")),
+        ("PUT", "/results/hello/file", (404, "")),
+        ("POST", "/results/hello/large", (404, "NoSuchBucket")),
+        ("PUT", "/results/hello/large", (404, "")),
+        ("PUT", "/results/hello/manifest.json", (404, "")),
+    ] {
+        door.refuse(method, path, answer, 1);
+        let error = scene.take().await.unwrap_err();
+        assert!(!error.is_final && error.message.contains("writing \"results:hello/"), "{answer:?}: {error}");
+        assert!(!error.message.contains("put it there"), "{answer:?}: {error}");
+    }
+    assert_eq!(scene.take().await.unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn a_bucket_that_someone_else_makes_at_the_same_time_is_there_only_when_it_is() {
+    let scene = Scene::new().await;
+    let door = scene.server.door();
+    door.refuse("PUT", "/results", (409, "OperationAborted"), 1);
+    let error = scene.take().await.unwrap_err();
+    assert!(!error.is_final && error.message.contains("OperationAborted"), "{error}");
+    assert_eq!(door.puts("/results/hello/script"), 0);
+    for code in ["BucketAlreadyOwnedByYou", "BucketAlreadyExists"] {
+        door.refuse("HEAD", "/results", (404, ""), 1);
+        door.refuse("PUT", "/results", (409, code), 1);
+        scene.take().await.unwrap();
+    }
+    assert_eq!(door.puts("/results"), 3);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_back_changed_is_not_taken() {
     let mut scene = Scene::new().await.files(&["file"]);
