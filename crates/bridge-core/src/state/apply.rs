@@ -87,7 +87,7 @@ impl Machine {
                     self.intend(now);
                 }
             }
-            Event::NotSent => self.memory.staged = false,
+            Event::NotSent => self.memory.staged = None,
             Event::Submit(token, result) => self.submitted(&token, result, rules, now),
             Event::Find(token, result) => self.found(&token, result, rules, now),
             Event::Release(id, result) => self.released(&id, result, rules, now),
@@ -125,7 +125,7 @@ impl Machine {
         self.record.progress.clear();
         match result {
             Ok(()) => {
-                self.memory.staged = true;
+                self.memory.staged = Some(now.mono);
                 self.went_well();
             }
             Err(error) if error.is_final && !matches!(self.record.state, JobState::Submitting { .. }) => {

@@ -91,7 +91,7 @@ impl Machine {
             JobState::Accepted { not_before: Some(moment) } if *moment > now.wall => Effect::WaitUntil(*moment),
             JobState::Accepted { .. } if rules.stages_in => Effect::BeginStageIn,
             JobState::Accepted { .. } | JobState::StagingIn => {
-                if self.memory.staged {
+                if self.is_staged(rules, now) {
                     Effect::Intend
                 } else {
                     Effect::StageIn { token }
@@ -119,6 +119,10 @@ impl Machine {
         }
     }
 
+    fn is_staged(&self, rules: &Rules, now: Instant) -> bool {
+        self.memory.staged.is_some_and(|at| now.mono < at + rules.tuning.staged_for)
+    }
+
     fn sweep_since(&self, now: Instant) -> Timestamp {
         self.record.times.submitted.unwrap_or(now.wall)
     }
@@ -127,7 +131,7 @@ impl Machine {
         let Some(saved_at) = self.memory.fresh else {
             return Effect::Find { token, since };
         };
-        if !self.memory.staged {
+        if !self.is_staged(rules, now) {
             return Effect::StageIn { token };
         }
         let until = saved_at + rules.tuning.send_window;

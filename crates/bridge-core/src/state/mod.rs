@@ -63,6 +63,9 @@ pub struct Rules {
 pub struct Tuning {
     /// A submission is sent only within this time after its intent was saved, and its timeout lies inside.
     pub send_window: Duration,
+    /// How long a submission that is ready may wait to be sent, e.g. for a manager that is away. What it carries ages:
+    /// URLs for its data end, and inputs are replaced.
+    pub staged_for: Duration,
     /// How long after a first look a late request may still land. Longer than the send window.
     pub settle: Duration,
     /// How long after its end every remote system surely still knows a job.
@@ -90,6 +93,7 @@ impl Default for Tuning {
         let seconds = Duration::from_secs;
         Self {
             send_window: seconds(30),
+            staged_for: seconds(900),
             settle: seconds(60),
             remembers: seconds(120),
             missing_grace: seconds(60),
@@ -110,8 +114,8 @@ impl Default for Tuning {
 struct Memory {
     /// This process saved the intent at that moment and has sent nothing since.
     fresh: Option<Duration>,
-    /// The submission is ready to be sent.
-    staged: bool,
+    /// Since when the submission is ready to be sent.
+    staged: Option<Duration>,
     /// First look for a submission that may be under way.
     first_look: Option<Duration>,
     /// The last submission was surely refused or not delivered, so that nothing can land late.

@@ -6,6 +6,7 @@ mod lost_record;
 mod progress;
 mod sim;
 mod stage_out;
+mod stale_submission;
 mod status_words;
 mod stored_form;
 mod sweep;
