@@ -22,6 +22,9 @@ pub(super) struct Manifest {
     pub(super) outcome: Option<Outcome>,
     /// Nothing more will come.
     pub(super) complete: bool,
+    /// What a reader should know of what arrived.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) remarks: Vec<String>,
     /// What arrived.
     pub(super) files: Vec<Entry>,
     /// Listed files that the job did not write, or that could not be sent.

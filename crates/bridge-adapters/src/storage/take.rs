@@ -148,7 +148,15 @@ impl Errand<'_> {
     }
 
     pub(super) fn manifest(&self) -> Manifest {
+        let remarks = match &self.plan.script {
+            ScriptSource::Object(object) => vec![format!(
+                "script was read from \"{object}\" after the job had ended; if it was replaced since the job was \
+                 submitted, it is not what ran"
+            )],
+            ScriptSource::Inline(_) | ScriptSource::Remote(_) => Vec::new(),
+        };
         Manifest {
+            remarks,
             job: self.plan.key.name.clone(),
             id: self.job.id.to_string(),
             token: self.job.token.to_string(),
@@ -213,7 +221,7 @@ impl Errand<'_> {
         }
     }
 
-    /// The script as it was submitted, where it is known.
+    /// The script, where its text is known. One that is an object is read anew: see the remark in the manifest.
     pub(super) async fn script(&self) -> Result<Option<Bytes>, StagingError> {
         match &self.plan.script {
             ScriptSource::Inline(text) => Ok(Some(Bytes::from(text.clone()))),

@@ -195,6 +195,9 @@ async fn a_script_from_the_store_is_kept_beside_the_outputs_and_its_loss_harms_n
     scene.plan.script = ScriptSource::Object(object("data", "script"));
     assert_eq!(scene.take().await.unwrap().len(), 3);
     assert_eq!(scene.stored("hello/script"), b"#!/bin/sh\ntrue\n");
+    // Nobody knows whether it is what ran.
+    let remark = scene.manifest()["remarks"][0].to_string();
+    assert!(remark.contains("data:script") && remark.contains("after the job had ended"), "{remark}");
     std::fs::remove_file(scene.server.object_path("data", "script")).unwrap();
     assert_eq!(scene.take().await.unwrap().len(), 2);
 }
