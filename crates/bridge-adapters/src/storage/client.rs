@@ -414,3 +414,52 @@ fn transport(plan: &StoragePlan, authorities: Option<&str>) -> Result<reqwest::C
     }
     builder.build().map_err(|_| "TLS cannot be set up; check `ca.crt` and this image's root certificates".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use bridge_core::credentials::{Credentials, StaticCredentials};
+    use bridge_core::plan::SecretRef;
+    use bridge_testkit::s3::S3Server;
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+
+    /// The server takes the bucket from names as `bucket.s3.test`, and checks every signature.
+    #[tokio::test]
+    async fn a_bucket_in_the_host_name_is_made_written_to_and_signed_for() {
+        let server = S3Server::start().await.unwrap();
+        let plan = StoragePlan {
+            secret: SecretRef("s3-keys".to_owned()),
+            endpoint: format!("s3.test:{}", server.address().port()),
+            secure: false,
+            region: None,
+            virtual_host: true,
+            remote_endpoint: None,
+        };
+        let keys = server.keys();
+        let pairs = [("accesskey", keys.access_key.as_str()), ("secretkey", keys.secret_key.expose_secret())];
+        let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let source = StaticCredentials(Credentials::from_pairs(pairs));
+        let mut store = Store::open(&plan, Arc::new(source)).await.unwrap();
+        // In place of a name server.
+        let client = reqwest::Client::builder().no_proxy().resolve("results.s3.test", server.address());
+        store.transport = client.build().unwrap();
+
+        store.ensure_bucket("results").await.unwrap();
+        assert!(server.object_path("results", "").is_dir());
+        let object = |key: &str| ObjectRef { bucket: "results".to_owned(), key: key.to_owned() };
+        store.put(&object("job/ä b"), PutPayload::from_static(b"one"), &[]).await.unwrap();
+        assert_eq!(std::fs::read(server.object_path("results", "job/ä b")).unwrap(), b"one");
+        assert_eq!(store.list(&object("job"), 10).await.unwrap().len(), 1);
+
+        let lasts = Duration::from_mins(1);
+        let url = store.sign(Method::PUT, &object("job/two"), lasts, None).await.unwrap();
+        let host = format!("http://results.{}/job/two?", plan.endpoint);
+        assert!(url.expose().starts_with(&host), "{}", url.expose());
+        let answer = store.transport.put(url.expose()).body("two").send().await.unwrap();
+        assert!(answer.status().is_success(), "{answer:?}");
+        let url = store.sign(Method::GET, &object("job/two"), lasts, None).await.unwrap();
+        assert_eq!(store.transport.get(url.expose()).send().await.unwrap().text().await.unwrap(), "two");
+        assert!(server.door().seen().iter().all(|request| request.host.starts_with("results.s3.test:")));
+    }
+}
