@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bridge_core::manager::{Outcome, Verdict};
 use bridge_core::plan::ObjectRef;
 use bridge_core::staging::{OutgoingSource, Output, StagingError};
 use futures::StreamExt;
@@ -28,6 +29,8 @@ enum Told {
     Sent { size: u64, sha256: Option<String> },
     /// There is no such file.
     Missing,
+    /// It was there before the job, which did not touch it.
+    Stale,
     /// It is in another output already.
     Merged,
     /// It is larger than what can be sent.
@@ -40,7 +43,19 @@ enum Told {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Report {
     lines: Vec<(String, Told)>,
-    is_whole: bool,
+    /// The code with which the job was about to end; known when it has told everything.
+    end: Option<i32>,
+}
+
+/// Of which run an account is. Slurm runs a job again under the same id when its node fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Run {
+    /// The last, as far as can be told, and it told everything.
+    Whole,
+    /// It was cut off.
+    BrokenOff,
+    /// One before the last: it ended with another code than the job.
+    Earlier,
 }
 
 impl Report {
@@ -50,7 +65,7 @@ impl Report {
             let mut words = line.splitn(4, ' ');
             let told = match words.next() {
                 Some("end") => {
-                    report.is_whole = true;
+                    report.end = words.next().and_then(|word| word.parse().ok());
                     continue;
                 }
                 Some("sent") => {
@@ -59,6 +74,7 @@ impl Report {
                     size.map(|size| Told::Sent { size, sha256 })
                 }
                 Some("missing") => words.nth(1).map(|_| Told::Missing),
+                Some("stale") => words.nth(1).map(|_| Told::Stale),
                 Some("merged") => words.nth(1).map(|_| Told::Merged),
                 Some("large") => words.next().and_then(|word| word.parse().ok()).map(|size| {
                     words.next();
@@ -77,9 +93,23 @@ impl Report {
         report
     }
 
+    fn run(&self, outcome: &Outcome) -> Run {
+        match (self.end, code_of(outcome)) {
+            (None, _) => Run::BrokenOff,
+            (Some(told), Some(code)) if told != code => Run::Earlier,
+            (Some(_), _) => Run::Whole,
+        }
+    }
+
     fn of(&self, name: &str) -> Option<&Told> {
         self.lines.iter().rev().find(|(own, _)| own == name).map(|(_, told)| told)
     }
+}
+
+/// The code of the job's own process. What a manager tells of a job that it ended itself is not that.
+fn code_of(outcome: &Outcome) -> Option<i32> {
+    let ended_by_itself = outcome.verdict != Verdict::Cancelled && outcome.signal.is_none();
+    outcome.exit_code.filter(|_| ended_by_itself)
 }
 
 fn is_sha256(word: &str) -> bool {
@@ -156,8 +186,12 @@ impl Errand<'_> {
             match self.arrived(&object, told).await? {
                 Ok(Some(sent)) => {
                     manifest.files.push(entry(&object, &sent));
-                    if told.is_none() && report.is_some_and(|report| !report.is_whole) {
-                        // Slurm may have run it before under the same id.
+                    let is_of_another_run = report.is_some_and(|report| match report.run(self.outcome) {
+                        Run::Whole => false,
+                        Run::BrokenOff => told.is_none(),
+                        Run::Earlier => true,
+                    });
+                    if is_of_another_run {
                         let why = format!("\"{object}\" is there, but may be of a run that was broken off before");
                         troubles.push((name, why));
                     }
@@ -190,16 +224,15 @@ impl Errand<'_> {
         if reasons.is_empty() {
             return Ok(sent);
         }
-        match report {
-            None => reasons.insert(
-                0,
-                "the job reported nothing: it never started, or its nodes cannot reach the store".to_owned(),
-            ),
-            Some(report) if !report.is_whole => {
-                reasons.insert(0, "the job was ended before it had sent everything".to_owned());
+        let first = match report.map(|report| report.run(self.outcome)) {
+            None => Some("the job reported nothing: it never started, or its nodes cannot reach the store"),
+            Some(Run::BrokenOff) => Some("the job was ended before it had sent everything"),
+            Some(Run::Earlier) => {
+                Some("what the job reported ends with another exit code than the job: an earlier run did")
             }
-            Some(_) => {}
-        }
+            Some(Run::Whole) => None,
+        };
+        reasons.splice(..0, first.map(str::to_owned));
         Err(StagingError { message: told(&reasons, sent.len()), is_final: true, sent })
     }
 
@@ -215,7 +248,7 @@ impl Errand<'_> {
                 Err(error) if matches!(error.kind, Kind::NoObject | Kind::NoBucket) => return Ok(None),
                 Err(error) => return Err(error.after_job()),
             };
-            if report.is_whole || tokio::time::Instant::now() >= give_up {
+            if report.run(self.outcome) == Run::Whole || tokio::time::Instant::now() >= give_up {
                 return Ok(Some(report));
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -230,6 +263,10 @@ impl Errand<'_> {
     ) -> Result<Result<Option<Sent>, String>, StagingError> {
         let (size, known) = match told {
             Some(Told::Missing) => return Ok(Err("the job did not write it".to_owned())),
+            Some(Told::Stale) => {
+                let why = "it was there before the job started, and the job did not write it; give each job a folder of its own";
+                return Ok(Err(why.to_owned()));
+            }
             Some(Told::Merged) => return Ok(Ok(None)),
             Some(Told::TooLarge(size)) => {
                 return Ok(Err(format!("it has {size} bytes, and a job can send 5 GiB at most; split it")));
@@ -278,11 +315,11 @@ mod tests {
     fn a_report_is_read_line_by_line() {
         let sum = "a".repeat(64);
         let text = format!(
-            "start\nsent 12 {sum} stdout\nmerged - - stderr\nsent 5 - ä file.txt\nmissing - - gone\n\
+            "start\nsent 12 {sum} stdout\nmerged - - stderr\nsent 5 - ä file.txt\nmissing - - gone\nstale - - older\n\
              large 6000000000 - big\nfailed curl-22 - odd name\nnonsense\nsent x y z\nend 3\n"
         );
         let report = Report::read(&text);
-        assert!(report.is_whole);
+        assert_eq!(report.end, Some(3));
         assert_eq!(report.of("stdout"), Some(&Told::Sent { size: 12, sha256: Some(sum) }));
         assert_eq!(report.of("stderr"), Some(&Told::Merged));
         assert_eq!(report.of("ä file.txt"), Some(&Told::Sent { size: 5, sha256: None }));
@@ -290,6 +327,30 @@ mod tests {
         assert_eq!(report.of("big"), Some(&Told::TooLarge(6_000_000_000)));
         assert_eq!(report.of("odd name"), Some(&Told::Failed("curl-22".to_owned())));
         assert_eq!(report.of("z"), None);
-        assert!(!Report::read("start\n").is_whole);
+        assert_eq!(report.of("older"), Some(&Told::Stale));
+        assert_eq!(Report::read("start\n").end, None);
+    }
+
+    #[test]
+    fn an_account_that_ends_otherwise_than_the_job_is_of_an_earlier_run() {
+        let ended = |verdict, exit_code, signal| Outcome {
+            verdict,
+            exit_code,
+            signal,
+            reason: String::new(),
+            message: String::new(),
+        };
+        let whole = Report::read("start\nend 0\n");
+        assert_eq!(whole.run(&ended(Verdict::Succeeded, Some(0), None)), Run::Whole);
+        assert_eq!(whole.run(&ended(Verdict::Failed, Some(4), None)), Run::Earlier);
+        // Not every manager tells a code, and one that ended a job tells its own.
+        for outcome in [
+            ended(Verdict::Failed, None, None),
+            ended(Verdict::Failed, Some(1), Some(9)),
+            ended(Verdict::Cancelled, Some(143), None),
+        ] {
+            assert_eq!(whole.run(&outcome), Run::Whole, "{outcome:?}");
+        }
+        assert_eq!(Report::read("start\n").run(&ended(Verdict::Failed, Some(1), None)), Run::BrokenOff);
     }
 }

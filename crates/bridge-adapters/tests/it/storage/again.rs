@@ -142,7 +142,7 @@ async fn broken_off() -> (Node, Submission) {
 }
 
 /// Does not wait for the end of the job's account, as long as that takes.
-async fn take_later(node: &Node) -> Result<Vec<Output>, StagingError> {
+async fn take_later(node: &Node, code: i32) -> Result<Vec<Output>, StagingError> {
     let account = format!("/results/hello/.bridge/{}", node.scene.token);
     let asked = || {
         let seen = node.scene.server.door().seen();
@@ -154,13 +154,13 @@ async fn take_later(node: &Node) -> Result<Vec<Output>, StagingError> {
         tokio::time::advance(Duration::from_secs(46)).await;
         tokio::time::resume();
     };
-    tokio::join!(node.take(137), time_passes).0
+    tokio::join!(node.take(code), time_passes).0
 }
 
 #[tokio::test]
 async fn what_a_broken_off_run_sent_is_not_taken_for_the_results_of_the_next() {
     let (node, _) = broken_off().await;
-    let error = take_later(&node).await.unwrap_err();
+    let error = take_later(&node, 137).await.unwrap_err();
     assert!(error.is_final, "{error}");
     assert!(error.message.contains("the job was ended before it had sent everything"), "{error}");
     for name in ["stdout", "stderr", "result"] {
@@ -170,6 +170,18 @@ async fn what_a_broken_off_run_sent_is_not_taken_for_the_results_of_the_next() {
     assert_eq!(node.scene.manifest()["missing"], json!(["stdout", "stderr", "result"]));
     let again = node.take(137).await.unwrap_err();
     assert!(again.is_final && again.message.contains("results:hello/result"), "{again}");
+}
+
+/// The second run never reached the store, so that the account of the first is still there, and complete.
+#[tokio::test]
+async fn the_account_of_an_earlier_run_does_not_vouch_for_a_later_one() {
+    let mut node = Node::new("#!/bin/sh\necho out\necho result > result\n").await;
+    node.scene = node.scene.files(&["result"]);
+    let submission = node.bring().await.unwrap();
+    assert_eq!(node.run(&submission, &[]).await.code(), Some(0), "{}", node.said());
+    let error = take_later(&node, 4).await.unwrap_err();
+    assert!(error.is_final && error.message.contains("another exit code than the job"), "{error}");
+    assert!(error.message.contains("\"results:hello/result\" is there, but may be of a run"), "{error}");
 }
 
 #[tokio::test]
