@@ -63,6 +63,7 @@ pub(super) fn wrap(script: &str, cargo: &Cargo) -> String {
         ("@AUTHORITIES@", authorities(cargo)),
         ("@REPORT@", report.to_owned()),
         ("@OUTPUTS@", outputs(cargo)),
+        ("@KNOWN@", known(cargo)),
         ("@INPUTS@", inputs(cargo)),
         ("@SCRIPT@", encoded(script)),
     ];
@@ -110,6 +111,15 @@ fn outputs(cargo: &Cargo) -> String {
         }
     };
     cargo.outputs.iter().map(line).collect()
+}
+
+/// Before the inputs are fetched: one that is also listed as an output is the job's own.
+fn known(cargo: &Cargo) -> String {
+    let line = |outgoing: &bridge_core::staging::Outgoing| match &outgoing.source {
+        OutgoingSource::File(path) => Some(format!("bridge_known {}\n", quoted(&as_path(path)))),
+        OutgoingSource::Stdout | OutgoingSource::Stderr => None,
+    };
+    cargo.outputs.iter().filter_map(line).collect()
 }
 
 fn inputs(cargo: &Cargo) -> String {

@@ -253,11 +253,28 @@ bridge_send_once() {
     return 1
 }
 
+# Which file it is and when it was last changed; nothing where that cannot be told.
+bridge_look() {
+    stat -L -c '%d %i %s %y %z' "$1" 2>/dev/null
+}
+# A listed file that lies here already is another job's, or of an earlier run of this one, which counts. Times are not
+# compared with a clock: that of a file server may be another.
+bridge_known() {
+    [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || return 0
+    bridge_look "$1" >>"$bridge_work/known"
+}
+
 # What to call it, the file, the URL.
 bridge_send() {
     if [ ! -f "$2" ]; then
         bridge_note "missing - - $1"
         bridge_say "there is no file $2 to send"
+        return 0
+    fi
+    bridge_seen=$(bridge_look "$2")
+    if [ -n "$bridge_seen" ] && grep -q -x -F -e "$bridge_seen" "$bridge_work/known" 2>/dev/null; then
+        bridge_note "stale - - $1"
+        bridge_say "$2 was there before this job started and is not its own; it is not sent"
         return 0
     fi
     bridge_bytes=
@@ -335,7 +352,7 @@ if ! chmod 700 "$bridge_work/script" || [ "$(bridge_size "$bridge_work/script")"
     bridge_finish @NO_PLACE@
 fi
 bridge_allow $bridge_patience
-@INPUTS@
+@KNOWN@@INPUTS@
 
 # A background process of a shell without a terminal ignores two signals, unless told otherwise.
 bridge_env=

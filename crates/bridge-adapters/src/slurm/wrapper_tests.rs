@@ -28,6 +28,7 @@ fn directives_stay_where_they_were_and_names_are_only_names() {
     assert!(text.contains("bridge_input './it'\\''s @OUTPUTS@' 3 'http://store/in'\n"), "{text}");
     assert!(text.contains("bridge_send '-n $(id)' './-n $(id)' 'http://store/@SCRIPT@?sig=1'\n"), "{text}");
     assert!(text.contains("bridge_send '/abs/ä' '/abs/ä' "), "{text}");
+    assert!(text.contains("bridge_known './-n $(id)'\nbridge_known '/abs/ä'\nbridge_input "), "{text}");
     assert!(text.contains("--header 'x-amz-meta-bridge-token: bridge-1-1'"), "{text}");
     assert!(text.contains("bridge_expires=4000000000\n"), "{text}");
     // Only as its first argument does it keep curl from the user's own settings.

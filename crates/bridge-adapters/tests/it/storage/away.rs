@@ -36,7 +36,7 @@ async fn on_a_store_of_its_own(scene: &mut Scene, root: &Path) -> u16 {
 }
 
 fn with_clients(node: &mut Node, client: &str) {
-    node.path = Some(only(node.folder.path(), &[TOOLS.as_slice(), &[client, "cat", "stat"]].concat()));
+    node.path = Some(only(node.folder.path(), &[TOOLS.as_slice(), &[client, "cat"]].concat()));
 }
 
 /// What may be lost on failures, in seconds.

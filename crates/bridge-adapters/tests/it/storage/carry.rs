@@ -236,6 +236,29 @@ async fn signals_for_the_script_reach_it_once_and_its_handler_decides() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_another_job_left_in_the_folder_is_not_taken_for_a_result() {
+    for shell in [&["dash"] as &[_], &["bash"], &["busybox", "sh"]] {
+        let mut node = Node::new("#!/bin/sh\necho more >> log\necho new > result\n").await;
+        node.scene = node.scene.files(&["left", "log", "result", "in"]);
+        node.scene.store("data", "in", b"input\n");
+        node.scene.plan.inputs = vec![object("data", "in")];
+        node.shell = shell;
+        let submission = node.bring().await.unwrap();
+        std::fs::create_dir_all(node.file("")).unwrap();
+        for name in ["left", "log", "result", "in"] {
+            std::fs::write(node.file(name), "old\n").unwrap();
+        }
+        assert_eq!(node.run(&submission, &[]).await.code(), Some(0), "{shell:?}: {}", node.said());
+        let error = node.take(0).await.unwrap_err();
+        assert!(error.is_final && error.message.contains("results:hello/left"), "{error}");
+        assert!(error.message.contains("it was there before the job started"), "{error}");
+        assert_eq!(node.scene.manifest()["missing"], json!(["left"]));
+        let sent = ["log", "result", "in"].map(|name| node.scene.stored(&format!("hello/{name}")));
+        assert_eq!(sent, [b"old\nmore\n".to_vec(), b"new\n".to_vec(), b"input\n".to_vec()]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn output_and_error_in_one_file_are_sent_once() {
     let node = Node::new("#!/bin/sh\necho out\necho err >&2\n").await;
     let submission = node.bring().await.unwrap();
