@@ -17,6 +17,8 @@ PIECE = 1 << 20
 # of days, and one that does not must not keep the cluster. Ray waits 3 seconds for a job that was stopped.
 PATIENCE = 300
 PATIENCE_STOPPED = 2
+# How long nothing may move before a transfer counts as failed.
+SILENT = 120
 
 
 class Patience:
@@ -42,7 +44,7 @@ def say(text):
 def put(url, body, size):
     parts = urllib.parse.urlsplit(url)
     # One that is given up may not take longer than what is left.
-    connecting, silent = (max(1, min(longest, patience.left)) for longest in (20, 120))
+    connecting, silent = (max(1, min(longest, patience.left)) for longest in (20, SILENT))
     if parts.scheme == "https":
         context = ssl.create_default_context(cadata=CARGO["authorities"])
         connection = http.client.HTTPSConnection(parts.netloc, timeout=connecting, context=context, blocksize=PIECE)
@@ -78,7 +80,8 @@ def tried(send):
             trouble = type(error).__name__
         if not trouble or not may_pass(trouble):
             break
-        patience.left -= time.monotonic() - began
+        # One that was broken off has gone on until the store fell silent.
+        patience.left -= min(time.monotonic() - began, SILENT)
         until = time.monotonic() + pause
         while patience.left > 0 and time.monotonic() < until:
             time.sleep(0.25)

@@ -64,6 +64,8 @@ bridge_signal() {
     if [ "$1" = TERM ]; then
         bridge_clock
         bridge_cancelled_at=$bridge_time
+        # What a transfer took until now, before it was ended as well, is not lost on a failure.
+        bridge_began=$bridge_time
         bridge_wait=0
         bridge_allow "$bridge_patience_cancelled"
     fi
@@ -188,7 +190,10 @@ bridge_persist() {
         fi
         [ -n "$bridge_passing" ] || break
         bridge_clock
-        bridge_lost=$((bridge_lost + bridge_time - bridge_began))
+        bridge_took=$((bridge_time - bridge_began))
+        # One that was broken off has gone on until the store fell silent.
+        [ "$bridge_took" -le "$bridge_stall" ] || bridge_took=$bridge_stall
+        bridge_lost=$((bridge_lost + bridge_took))
         if [ -z "$bridge_told" ]; then
             bridge_told=1
             bridge_say "the object store fails ($bridge_trouble); it is asked again for a while"

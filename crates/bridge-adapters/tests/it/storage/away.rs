@@ -150,6 +150,30 @@ async fn a_cancelled_job_does_not_wait_long_for_a_store_that_is_away() {
     assert!(began.elapsed() < Duration::from_secs(29), "{:?}", began.elapsed());
 }
 
+/// Slurm's signal at a time limit reaches the transfer as well, which may have gone on for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_that_a_signal_ends_is_made_again() {
+    if !has("setsid") {
+        return;
+    }
+    let mut node = Node::new("#!/bin/sh\necho result > result\n").await;
+    node.scene = node.scene.files(&["result"]);
+    node.shell = &["setsid", "sh"];
+    let submission = node.bring().await.unwrap();
+    let door = node.scene.server.door();
+    door.close_for("/results/hello/result");
+    let child = node.start(&submission, &[]);
+    until("the transfer", || (door.puts("/results/hello/result") > 0).then_some(())).await;
+    // Longer than what a cancelled job may lose.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let group = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process_group(group, rustix::process::Signal::TERM).unwrap();
+    door.open();
+    assert_eq!(node.ended(child).await.code(), Some(0), "{}", node.said());
+    assert_eq!(node.take(0).await.unwrap().len(), 4, "{}", node.said());
+    assert_eq!(node.scene.stored("hello/result"), b"result\n");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ray_job_waits_for_its_store_as_well() {
     if !has("python3") {
