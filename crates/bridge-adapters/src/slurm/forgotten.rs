@@ -6,7 +6,6 @@
 use bridge_core::manager::{HoldAnswer, Phase, Result, Sighting, Tracked};
 
 use super::map::{Standing, is_held_on_request, standing};
-use super::poll::submitted_together;
 use super::wire::JobInfo;
 use super::{Slurm, number};
 
@@ -65,11 +64,12 @@ impl Slurm {
         }
         let accounted = self.api.accounted(operation, id).await.map_err(|error| error.into_error(operation))?;
         let started = accounted.unwrap_or_default().into_iter().filter(|past| {
-            past.root() == Some(id)
-                && has_started(past, record)
-                && submitted_together(past, record.submit_time.positive())
+            let submitted = record.submit_time.positive();
+            let is_same = submitted.is_none_or(|submitted| past.submit_time.0 == Some(submitted));
+            past.root() == Some(id) && has_started(past, record) && is_same
         });
-        Ok(self.own_accounts(id, job, started.collect()).await)
+        let trail = self.memory.trail(id, &job.token);
+        Ok(self.own_accounts(job, started.collect(), &trail).await)
     }
 }
 

@@ -18,6 +18,12 @@ pub(super) fn carries(job: &JobInfo, token: &SubmitToken) -> bool {
     [&job.comment, &job.extra].iter().any(|text| text.0.split_whitespace().next() == Some(token.as_str()))
 }
 
+/// The token that a job carries, whosever it is.
+#[must_use]
+pub(super) fn token_of(job: &JobInfo) -> Option<SubmitToken> {
+    [&job.comment, &job.extra].iter().find_map(|text| SubmitToken::parse(text.0.split_whitespace().next()?))
+}
+
 /// Where one record stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Standing {

@@ -9,7 +9,7 @@ use bridge_core::manager::{Phase, Sighting};
 use tokio::time::Instant;
 
 use super::map::EndedTasks;
-use super::owner::Owner;
+use super::ours::Trail;
 
 /// How long a reason for waiting is taken as still true.
 const REASON_LASTS: Duration = Duration::from_mins(1);
@@ -38,8 +38,7 @@ struct Seen {
     state: String,
     sighting: Sighting,
     is_group: bool,
-    submitted: Option<i64>,
-    owner: Owner,
+    trail: Trail,
     tasks: EndedTasks,
     doubted: bool,
     at: Instant,
@@ -75,14 +74,9 @@ impl Memory {
         jobs.seen.get(&(id, token.clone())).map(|seen| seen.tasks.clone()).unwrap_or_default()
     }
 
-    /// When the job was submitted, to tell it from another one of the same id.
-    pub(super) fn submitted(&self, id: i64, token: &SubmitToken) -> Option<i64> {
-        self.lock().seen.get(&(id, token.clone())).and_then(|seen| seen.submitted)
-    }
-
-    /// Whose the job was, as far as that was told.
-    pub(super) fn owner(&self, id: i64, token: &SubmitToken) -> Owner {
-        self.lock().seen.get(&(id, token.clone())).map(|seen| seen.owner.clone()).unwrap_or_default()
+    /// What was seen of the job, to tell it from another one of the same id.
+    pub(super) fn trail(&self, id: i64, token: &SubmitToken) -> Trail {
+        self.lock().seen.get(&(id, token.clone())).map(|seen| seen.trail.clone()).unwrap_or_default()
     }
 
     /// Whether the job was seen beyond its hold, or whether that is still to be found out.
@@ -103,10 +97,10 @@ impl Memory {
 
     /// Keeps what was seen.
     pub(super) fn keep(&self, id: i64, token: &SubmitToken, look: Look) {
-        let Look { state, sighting, is_group, submitted, owner, tasks, doubted } = look;
+        let Look { state, sighting, is_group, trail, tasks, doubted } = look;
         let now = Instant::now();
         let mut jobs = self.lock();
-        let seen = Seen { state, sighting, is_group, submitted, owner, tasks, doubted, at: now, asked: now };
+        let seen = Seen { state, sighting, is_group, trail, tasks, doubted, at: now, asked: now };
         jobs.seen.insert((id, token.clone()), seen);
         if jobs.seen.len() > jobs.sweep_at.max(SWEEP_ABOVE) {
             jobs.seen.retain(|_, seen| seen.asked.elapsed() < FORGOTTEN_AFTER);
@@ -131,8 +125,7 @@ pub(super) struct Look {
     pub state: String,
     pub sighting: Sighting,
     pub is_group: bool,
-    pub submitted: Option<i64>,
-    pub owner: Owner,
+    pub trail: Trail,
     pub tasks: EndedTasks,
     /// It is held, and whether it has run is to be found out.
     pub doubted: bool,

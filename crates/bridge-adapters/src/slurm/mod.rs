@@ -15,6 +15,7 @@ mod load;
 mod logs;
 mod map;
 mod memory;
+mod ours;
 mod output;
 mod owner;
 mod poll;
@@ -46,6 +47,7 @@ use self::client::{Api, Call, CallError, Reply};
 use self::describe::{Described, Refusal, describe};
 use self::map::{Standing, bounded, carries, standing};
 use self::memory::Memory;
+use self::ours::Whose;
 use self::owner::Owner;
 use self::wire::{Envelope, JobInfo};
 use crate::http::Counters;
@@ -94,7 +96,7 @@ impl Slurm {
     /// Not of the one whom the credential names now: a Secret may change to another user while the job runs, and the
     /// job is still the same.
     fn is_ours(&self, record: &JobInfo, id: i64, job: &Tracked) -> bool {
-        carries(record, &job.token) && !Owner::of(record).differs_from(&self.memory.owner(id, &job.token))
+        carries(record, &job.token) && self.memory.trail(id, &job.token).whose(record, &job.token) == Whose::Ours
     }
 
     /// The records of a job if it is ours.

@@ -19,6 +19,10 @@ impl Owner {
         Self { name: plain(name), number: None }
     }
 
+    pub(super) fn is_named(&self) -> bool {
+        self.name.is_some()
+    }
+
     /// Whether these are surely two. What is not told contradicts nothing: v0.0.36 tells numbers only, accounting names
     /// only.
     pub(super) fn differs_from(&self, other: &Self) -> bool {

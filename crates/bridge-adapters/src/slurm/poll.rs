@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::map::{carries, sighting};
 use super::memory::{Look, state_key};
-use super::owner::Owner;
+use super::ours::Trail;
 use super::wire::{JobInfo, JobState};
 use super::{Slurm, number};
 
@@ -171,21 +171,22 @@ impl Slurm {
         let first = own.first()?;
         let is_group = own.len() > 1 || first.array_job_id.positive().is_some();
         let state = state_key(&first.job_state.0);
-        let (submitted, owner) = (first.submit_time.positive(), Owner::of(first));
+        let trail = self.memory.trail(id, &job.token).followed_by(&own);
         let mut tasks = self.memory.tasks(id, &job.token);
         let mut found = sighting(&own, &mut tasks)?;
         if is_group && matches!(found, Sighting::Ended(..)) {
             // Tasks that ended long before the last one may be forgotten by slurmctld; accounting has them all.
-            if let Ok(Some(accounted)) = self.api.accounted(OPERATION, id).await {
+            if let Ok(Some(mut accounted)) = self.api.accounted(OPERATION, id).await {
+                accounted.retain(|record| record.root() == Some(id));
+                let accounted = self.own_accounts(job, accounted, &trail).await;
                 // Accounting lags behind and may still show a task as the array it was split from.
                 let shown: HashSet<Option<i64>> = own.iter().map(|record| record.array_task_id.0).collect();
                 let ids: HashSet<Option<i64>> = own.iter().map(|record| record.job_id.0).collect();
-                own.extend(accounted.into_iter().filter(|record| {
-                    record.root() == Some(id)
-                        && submitted_together(record, submitted)
-                        && !shown.contains(&record.array_task_id.0)
-                        && !ids.contains(&record.job_id.0)
-                }));
+                own.extend(
+                    accounted
+                        .into_iter()
+                        .filter(|record| !shown.contains(&record.array_task_id.0) && !ids.contains(&record.job_id.0)),
+                );
                 found = sighting(&own, &mut tasks)?;
             }
         }
@@ -203,7 +204,7 @@ impl Slurm {
         if matches!(found, Sighting::Ended(..)) {
             self.memory.forget(id, &job.token);
         } else {
-            let look = Look { state, sighting: found.clone(), is_group, submitted, owner, tasks, doubted };
+            let look = Look { state, sighting: found.clone(), is_group, trail, tasks, doubted };
             self.memory.keep(id, &job.token, look);
         }
         Some(found)
@@ -231,7 +232,10 @@ impl Slurm {
             let sighting = match answer {
                 Ok(sighting) => {
                     answered = true;
-                    self.memory.forget(id, &job.token);
+                    // What is known of one that is missing tells it from others until it is given up.
+                    if matches!(sighting, Sighting::Ended(..)) {
+                        self.memory.forget(id, &job.token);
+                    }
                     sighting
                 }
                 Err(error) => unaccounted(job, trouble.insert(error)),
@@ -252,7 +256,7 @@ impl Slurm {
         let of_others = |record: &JobInfo| record.submit_time.0.is_some_and(|time| others.contains(&time));
         let records = records.into_iter().filter(|record| record.root() == Some(id));
         let records = records.filter(|record| carries(record, &job.token) || !of_others(record)).collect();
-        let own = self.own_accounts(id, job, records).await;
+        let own = self.own_accounts(job, records, &self.memory.trail(id, &job.token)).await;
         // Accounting may lag behind; what slurmctld itself has forgotten does not run.
         Ok(self.accounted_end(&own, job).unwrap_or(Sighting::Gone))
     }
@@ -270,25 +274,9 @@ impl Slurm {
         }
     }
 
-    /// Those of an id's accounts that are of this job.
-    pub(super) async fn own_accounts(&self, id: i64, job: &Tracked, records: Vec<JobInfo>) -> Vec<JobInfo> {
-        let own: Vec<JobInfo> = records.iter().filter(|record| self.is_ours(record, id, job)).cloned().collect();
-        if own.is_empty() { self.unmarked(id, job, records).await } else { own }
-    }
-
-    /// Records without a mark: many sites do not store comments. They are ours only if nothing speaks against it.
-    async fn unmarked(&self, id: i64, job: &Tracked, records: Vec<JobInfo>) -> Vec<JobInfo> {
-        let user = self.api.user().await;
-        let submitted = self.memory.submitted(id, &job.token);
-        let candidates: Vec<JobInfo> = records
-            .into_iter()
-            .filter(|record| record.comment.get().is_none() && record.extra.get().is_none())
-            .filter(|record| user.as_deref().is_some_and(|user| record.user_name.0 == user))
-            .filter(|record| submitted_together(record, submitted))
-            .collect();
-        let submissions: HashSet<Option<i64>> = candidates.iter().map(|record| record.submit_time.0).collect();
-        // Two submissions under one id: slurmctld lost one of them, and nothing tells which is ours.
-        if submissions.len() > 1 { Vec::new() } else { candidates }
+    /// Those of an id's accounts that are of this job, of each task the newest run.
+    pub(super) async fn own_accounts(&self, job: &Tracked, records: Vec<JobInfo>, trail: &Trail) -> Vec<JobInfo> {
+        trail.accounts(records, &job.token, self.api.user().await.as_deref())
     }
 }
 
@@ -300,10 +288,6 @@ fn unaccounted(job: &Tracked, error: &ManagerError) -> Sighting {
         job.id, error.message
     );
     Sighting::Unaccounted { why }
-}
-
-pub(super) fn submitted_together(record: &JobInfo, submitted: Option<i64>) -> bool {
-    submitted.is_none_or(|submitted| record.submit_time.0 == Some(submitted))
 }
 
 #[cfg(test)]

@@ -110,6 +110,7 @@ impl Cluster {
             forced: None,
             ending: None,
             ending_since: None,
+            requeued_as: "REQUEUED",
             process: None,
             restarts: 0,
             submitted: now(),
@@ -170,10 +171,11 @@ impl Cluster {
         state.jobs.len() < known
     }
 
-    pub(super) fn requeue(&self, id: u32) -> bool {
+    pub(super) fn requeue(&self, id: u32, word: &'static str) -> bool {
         let mut state = self.lock();
         let Some(job) = state.jobs.get_mut(&id).filter(|job| job.state == State::Running) else { return false };
         job.ending = Some("PENDING");
+        job.requeued_as = word;
         job.ending_since = Some(Instant::now());
         signal(job, Signal::TERM);
         true

@@ -31,6 +31,8 @@ pub(super) struct Job {
     /// Why it ends, once its end was asked for.
     pub(super) ending: Option<&'static str>,
     pub(super) ending_since: Option<tokio::time::Instant>,
+    /// What accounting calls the run that ends because the job goes back into the queue.
+    pub(super) requeued_as: &'static str,
     pub(super) process: Option<u32>,
     pub(super) restarts: u32,
     pub(super) submitted: Timestamp,

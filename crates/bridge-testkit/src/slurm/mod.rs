@@ -226,7 +226,13 @@ impl Emulator {
     /// Puts a running job back into the queue under the same id, as an administrator's requeue does.
     #[allow(clippy::must_use_candidate, reason = "most callers know that the job is there")]
     pub fn requeue(&self, id: u32) -> bool {
-        self.cluster.requeue(id)
+        self.cluster.requeue(id, "REQUEUED")
+    }
+
+    /// Puts a running job back into the queue for one that matters more; its accounts tell that.
+    #[allow(clippy::must_use_candidate, reason = "most callers know that the job is there")]
+    pub fn preempt(&self, id: u32) -> bool {
+        self.cluster.requeue(id, "PREEMPTED")
     }
 
     /// Sets a job's state to any word, for states that no script can reach.

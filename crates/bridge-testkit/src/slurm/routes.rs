@@ -247,8 +247,10 @@ fn accounting(cluster: &Cluster, version: Version, segments: &[&str]) -> Respons
         ["jobs"] => version.accounted(&cluster.accounted(), stores_comments),
         ["job", id] => {
             let id: u32 = id.parse().unwrap_or_default();
-            let jobs: Vec<Job> =
+            let mut jobs: Vec<Job> =
                 cluster.accounted().into_iter().filter(|job| job.id == id || root(job) == id).collect();
+            // The runs of a requeued job: 22.05 was seen to tell the oldest first.
+            jobs.sort_by_key(|job| (job.id, if version.is_old() { 1 } else { -1 } * job.submitted.as_second()));
             version.accounted(&jobs, stores_comments)
         }
         _ => text(404, NOT_FOUND),

@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rustix::process::Signal;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
@@ -168,12 +169,19 @@ fn spawn(cluster: &Cluster, job: &Job) -> std::io::Result<Child> {
 }
 
 fn ended(cluster: &Cluster, id: u32, process: Option<u32>, status: i32) {
-    let mut state = cluster.lock();
+    let mut guard = cluster.lock();
+    let state = &mut *guard;
     // The id may have been given to another job since.
     let is_it = |job: &&mut Job| job.state == State::Running && job.process == process;
     if let Some(job) = state.jobs.get_mut(&id).filter(is_it) {
         match job.ending {
             Some("PENDING") => {
+                // Each run has an account of its own, and is told from the one before by its submission.
+                let mut run = job.clone();
+                finish(&mut run, job.requeued_as, status);
+                state.accounts.push(run);
+                let earliest = Timestamp::from_second(job.submitted.as_second() + 1).unwrap_or(job.submitted);
+                job.submitted = now().max(earliest);
                 job.state = State::Pending("BeginTime");
                 (job.ending, job.process, job.restarts) = (None, None, job.restarts + 1);
                 // Or the next run would be ended as one that does not heed SIGTERM.
@@ -185,7 +193,7 @@ fn ended(cluster: &Cluster, id: u32, process: Option<u32>, status: i32) {
             None => finish(job, "FAILED", status),
         }
     }
-    drop(state);
+    drop(guard);
     cluster.changed.notify_one();
 }
 

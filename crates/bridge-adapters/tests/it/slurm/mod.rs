@@ -1,5 +1,6 @@
 //! Slurm against its emulator in every API version, and against a real one in the lab.
 
+mod accounts;
 mod behaviour;
 mod chaos;
 mod conformance;

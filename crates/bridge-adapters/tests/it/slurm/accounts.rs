@@ -1,0 +1,64 @@
+//! What accounting tells of jobs that slurmctld has forgotten: every run of a requeued one, and late what it is told late.
+
+use bridge_core::manager::{Phase, Verdict};
+
+use super::*;
+
+async fn cluster(version: u16, stores_comments: bool) -> Cluster {
+    let options = EmulatorOptions {
+        versions: vec![version],
+        accounting: true,
+        accounting_stores_comments: stores_comments,
+        ..EmulatorOptions::default()
+    };
+    Cluster::with(options, Some(version)).await
+}
+
+fn id(job: &Tracked) -> u32 {
+    job.id.as_str().parse().unwrap()
+}
+
+/// As a worker asks that goes on with another's job, and has seen nothing of it.
+fn successor(cluster: &Cluster) -> Slurm {
+    adapter(&cluster.emulator.url(), &cluster.folder, credentials("alice", "alice-token"))
+}
+
+/// Runs a job until its script has got so far.
+async fn until_it_made(cluster: &Cluster, file: &str) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !cluster.folder.join(file).exists() {
+        assert!(tokio::time::Instant::now() < deadline, "{file} was not made");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A job whose first run is ended by Slurm, and whose second one succeeds.
+const SECOND_SUCCEEDS: &str = "[ -e first ] && exit 0; : > first; while :; do sleep 0.1; done";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_run_of_a_requeued_job_tells_its_end() {
+    for (version, stores_comments, is_preempted) in
+        [(38, true, true), (38, true, false), (38, false, true), (42, true, true), (42, false, false)]
+    {
+        let cluster = cluster(version, stores_comments).await;
+        let case = format!("v0.0.{version}, comments {stores_comments}, preempted {is_preempted}");
+        let job = cluster.start(&cluster.submission(SECOND_SUCCEEDS, json!({}))).await;
+        let running = |seen: &Sighting| matches!(seen, Sighting::Alive(Phase::Running, _)).then_some(());
+        until(&cluster.manager, &job, running).await;
+        until_it_made(&cluster, "first").await;
+        let requeued =
+            if is_preempted { cluster.emulator.preempt(id(&job)) } else { cluster.emulator.requeue(id(&job)) };
+        assert!(requeued, "{case}");
+        // Nobody looks until slurmctld has forgotten it.
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !cluster.emulator.purge(id(&job), false) {
+            assert!(tokio::time::Instant::now() < deadline, "{case}: it does not end");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        for manager in [&cluster.manager, &successor(&cluster)] {
+            let Sighting::Ended(outcome, _) = look(manager, &job).await else { panic!("{case}: it has ended") };
+            assert_eq!(outcome.verdict, Verdict::Succeeded, "{case}: {}", outcome.message);
+            assert!(outcome.message.ends_with("(from accounting)"), "{case}: {}", outcome.message);
+        }
+    }
+}
