@@ -87,8 +87,21 @@ impl Trail {
         if known.is_empty() {
             return sole_submission(runs);
         }
+        let known = runs.iter().fold(known, |known, runs| with_earlier(known, runs));
         runs.into_iter().filter_map(|runs| newest_from(runs, &known)).collect()
     }
+}
+
+/// The known submissions and those they follow: only the tasks that were put back into the queue have later ones than the
+/// array.
+fn with_earlier(mut known: BTreeSet<i64>, runs: &[JobInfo]) -> BTreeSet<i64> {
+    for pair in runs.windows(2).rev() {
+        let [run, next] = pair else { continue };
+        if next.submit_time.0.is_some_and(|time| known.contains(&time)) && follows(run, next) {
+            known.extend(run.submit_time.positive());
+        }
+    }
+    known
 }
 
 /// The newest run that follows from one of the known submissions.

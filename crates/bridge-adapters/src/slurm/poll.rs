@@ -176,18 +176,23 @@ impl Slurm {
         let mut found = sighting(&own, &mut tasks)?;
         if is_group && matches!(found, Sighting::Ended(..)) {
             // Tasks that ended long before the last one may be forgotten by slurmctld; accounting has them all.
-            if let Ok(Some(mut accounted)) = self.api.accounted(OPERATION, id).await {
-                accounted.retain(|record| record.root() == Some(id));
-                let accounted = self.own_accounts(job, accounted, &trail).await;
-                // Accounting lags behind and may still show a task as the array it was split from.
-                let shown: HashSet<Option<i64>> = own.iter().map(|record| record.array_task_id.0).collect();
-                let ids: HashSet<Option<i64>> = own.iter().map(|record| record.job_id.0).collect();
-                own.extend(
-                    accounted
-                        .into_iter()
-                        .filter(|record| !shown.contains(&record.array_task_id.0) && !ids.contains(&record.job_id.0)),
-                );
-                found = sighting(&own, &mut tasks)?;
+            match self.api.accounted(OPERATION, id).await {
+                Ok(accounted) => {
+                    let mut accounted = accounted.unwrap_or_default();
+                    accounted.retain(|record| record.root() == Some(id));
+                    let accounted = self.own_accounts(job, accounted, &trail).await;
+                    // Accounting lags behind and may still show a task as the array it was split from.
+                    let shown: HashSet<Option<i64>> = own.iter().map(|record| record.array_task_id.0).collect();
+                    let ids: HashSet<Option<i64>> = own.iter().map(|record| record.job_id.0).collect();
+                    own.extend(
+                        accounted.into_iter().filter(|record| {
+                            !shown.contains(&record.array_task_id.0) && !ids.contains(&record.job_id.0)
+                        }),
+                    );
+                    found = sighting(&own, &mut tasks)?;
+                }
+                // One that failed may be among those that only accounting knows.
+                Err(error) => found = tasks_unaccounted(job, &error.into_error(OPERATION)),
             }
         }
         let mut doubted = matches!(found, Sighting::Alive(Phase::Held, _))
@@ -278,6 +283,15 @@ impl Slurm {
     pub(super) async fn own_accounts(&self, job: &Tracked, records: Vec<JobInfo>, trail: &Trail) -> Vec<JobInfo> {
         trail.accounts(records, &job.token, self.api.user().await.as_deref())
     }
+}
+
+fn tasks_unaccounted(job: &Tracked, error: &ManagerError) -> Sighting {
+    let why = format!(
+        "the tasks of job {} that slurmctld still knows have ended, and its accounting, which knows the others, cannot be \
+         asked: {}; the end is told as soon as slurmdbd answers, so have the cluster's operators see to it",
+        job.id, error.message
+    );
+    Sighting::Unaccounted { why }
 }
 
 /// Nobody may take "accounting is down" for "gone", and the user of this one job must know what it waits for.

@@ -62,3 +62,43 @@ async fn the_last_run_of_a_requeued_job_tells_its_end() {
         }
     }
 }
+
+/// Tasks 0 and 1 end at once, the one of them badly; task 2 is put back into the queue and then succeeds.
+const ONE_FAILS: &str = "[ $SLURM_ARRAY_TASK_ID = 0 ] && exit 1; [ $SLURM_ARRAY_TASK_ID = 1 ] && exit 0; \
+                         [ -e first ] && exit 0; : > first; while :; do sleep 0.1; done";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_array_with_a_forgotten_failure_does_not_succeed() {
+    for (version, stores_comments) in [(38, true), (38, false), (42, true), (42, false)] {
+        let cluster = cluster(version, stores_comments).await;
+        let case = format!("v0.0.{version}, comments {stores_comments}");
+        let job = cluster.start(&cluster.submission(ONE_FAILS, json!({"array": "0-2"}))).await;
+        until_it_made(&cluster, "first").await;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let tasks = |cluster: &Cluster| cluster.emulator.job_ids();
+        while tasks(&cluster).len() > 1 {
+            // slurmctld forgets what has ended.
+            cluster.emulator.purge(id(&job), false);
+            assert!(tokio::time::Instant::now() < deadline, "{case}: they do not end");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        cluster.emulator.stop_accounting();
+        let manager = successor(&cluster);
+        assert!(matches!(look(&manager, &job).await, Sighting::Alive(Phase::Running, _)), "{case}");
+        assert!(cluster.emulator.requeue(tasks(&cluster)[0]), "{case}");
+        let why = until(&manager, &job, |seen| match seen {
+            Sighting::Unaccounted { why } => Some(why.clone()),
+            Sighting::Alive(..) => None,
+            other => panic!("{case}: {other:?}"),
+        })
+        .await;
+        assert!(why.contains("is slurmdbd running?"), "{case}: {why}");
+
+        cluster.emulator.start_accounting();
+        for manager in [&manager, &successor(&cluster)] {
+            let Sighting::Ended(outcome, _) = look(manager, &job).await else { panic!("{case}: it has ended") };
+            assert_eq!(outcome.verdict, Verdict::Failed, "{case}: {}", outcome.message);
+            assert!(outcome.message.starts_with("3 of 3 tasks done, 1 failed"), "{case}: {}", outcome.message);
+        }
+    }
+}
