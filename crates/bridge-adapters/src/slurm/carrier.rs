@@ -1,5 +1,6 @@
 //! Data that a job moves itself.
 
+use bridge_core::ids::SubmitToken;
 use bridge_core::manager::{Carrier, CarrierLimits, ErrorKind, ManagerError, Result};
 use bridge_core::plan::{Script, Submission};
 use bridge_core::staging::Cargo;
@@ -104,7 +105,8 @@ pub(super) fn outlives(job: &Submission, limit: Option<&Value>, now: Timestamp) 
 
 /// What an exit code means, if the job with this comment moves its own data.
 pub(super) fn meaning(comment: &str, code: Option<i32>) -> Option<(&'static str, &'static str)> {
-    let marked = comment.split_whitespace().nth(1) == Some(MARK);
+    let from_token = comment.split_whitespace().skip_while(|word| SubmitToken::parse(word).is_none());
+    let marked = from_token.skip(1).next() == Some(MARK);
     code.filter(|_| marked).and_then(wrapper::meaning)
 }
 

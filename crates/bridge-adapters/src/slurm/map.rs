@@ -12,16 +12,22 @@ use super::{carrier, output};
 /// The longest text of Slurm that is handed on.
 const LONGEST: usize = 256;
 
-/// Whether the job carries the token: as the first word of its comment, or of `extra` where that exists.
+/// Whether the job carries the token, in its comment or in `extra` where that exists.
 #[must_use]
 pub(super) fn carries(job: &JobInfo, token: &SubmitToken) -> bool {
-    [&job.comment, &job.extra].iter().any(|text| text.0.split_whitespace().next() == Some(token.as_str()))
+    [&job.comment, &job.extra].iter().any(|text| mark_in(&text.0).as_ref() == Some(token))
 }
 
 /// The token that a job carries, whosever it is.
 #[must_use]
 pub(super) fn token_of(job: &JobInfo) -> Option<SubmitToken> {
-    [&job.comment, &job.extra].iter().find_map(|text| SubmitToken::parse(text.0.split_whitespace().next()?))
+    mark_in(&job.comment.0).or_else(|| mark_in(&job.extra.0))
+}
+
+/// The first word that is a token: a site's submit filter may put words of its own before ours, and the user's own
+/// comment, which comes after it, may name the token of another job.
+fn mark_in(text: &str) -> Option<SubmitToken> {
+    text.split_whitespace().find_map(SubmitToken::parse)
 }
 
 /// Where one record stands.

@@ -256,17 +256,13 @@ fn accounting_speaks_the_same_language() {
         assert_eq!(word(&standing(&cancelled[0])), "cancelled cancelled");
         assert!(matches!(standing(&recorded(server, "db-job-held")[0]), Standing::Alive(..)));
         assert_eq!(recorded(server, "db-job-unknown").len(), 0);
-        assert!(carries(&failed[0], &token_named("uid-hist-1")), "{server}");
+        // What the recordings had for a token.
+        assert_eq!(failed[0].comment.get(), Some("uid-hist-1"), "{server}");
     }
 }
 
-/// Tokens of the recordings were not ours.
-fn token_named(text: &str) -> SubmitToken {
-    serde_json::from_value(json!(text)).unwrap()
-}
-
 #[test]
-fn the_token_is_the_first_word_of_comment_or_extra_and_nothing_else() {
+fn the_token_is_the_first_in_comment_or_extra_and_nothing_else() {
     let token = SubmitToken::derive("abc", 1);
     let with = |comment: &str, extra: &str| {
         let mut job = job(&["PENDING"], "");
@@ -274,7 +270,12 @@ fn the_token_is_the_first_word_of_comment_or_extra_and_nothing_else() {
         carries(&job, &token)
     };
     assert!(with("bridge-abc-1", "") && with("bridge-abc-1 my own words", "") && with("changed", "bridge-abc-1"));
-    assert!(!with("bridge-abc-10", "") && !with("see bridge-abc-1", "") && !with("", "") && !with("xbridge-abc-1", ""));
+    assert!(
+        with("site=a bridge-abc-1 mine", "") && with("bridge-data bridge-abc-1", ""),
+        "a filter put words before it"
+    );
+    assert!(!with("bridge-abc-10", "") && !with("", "") && !with("xbridge-abc-1", ""));
+    assert!(!with("bridge-b-1 as bridge-abc-1", ""), "another's, whose user names ours");
 }
 
 #[test]

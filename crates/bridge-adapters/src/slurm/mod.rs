@@ -91,19 +91,48 @@ impl Slurm {
         describe(job, version, self.clock.now().wall)
     }
 
-    /// Whether a record is of this job, and of the user under whom it was seen before.
-    ///
-    /// Not of the one whom the credential names now: a Secret may change to another user while the job runs, and the
-    /// job is still the same.
-    fn is_ours(&self, record: &JobInfo, id: i64, job: &Tracked) -> bool {
-        carries(record, &job.token) && self.memory.trail(id, &job.token).whose(record, &job.token) == Whose::Ours
-    }
-
-    /// The records of a job if it is ours.
+    /// The records of a job if it is ours. An error if there is one that does not end and may be ours.
     async fn own_records(&self, operation: &'static str, job: &Tracked) -> Result<Vec<JobInfo>> {
         let Some(id) = number(&job.id) else { return Ok(Vec::new()) };
-        let records = self.api.job(operation, id).await.map_err(|error| error.into_error(operation))?;
-        Ok(records.into_iter().filter(|record| record.root() == Some(id) && self.is_ours(record, id, job)).collect())
+        let mut records = self.api.job(operation, id).await.map_err(|error| error.into_error(operation))?;
+        records.retain(|record| record.root() == Some(id));
+        let Sorted { own, others } = self.sorted(id, job, records);
+        if own.is_empty()
+            && let Some(why) = self.unproven(id, job, &others).await
+        {
+            return Err(ManagerError::new(MANAGER, operation, ErrorKind::Protocol, why));
+        }
+        Ok(own)
+    }
+
+    /// The records under a job's id: its own, and what others have there.
+    ///
+    /// Whose they are is not measured by the user whom the credential names now: a Secret may change to another user while
+    /// the job runs, and the job is still the same.
+    fn sorted(&self, id: i64, job: &Tracked, records: Vec<JobInfo>) -> Sorted {
+        let trail = self.memory.trail(id, &job.token);
+        let (own, others) = records.into_iter().partition(|record| trail.whose(record, &job.token) == Whose::Ours);
+        Sorted { own, others }
+    }
+
+    /// Why it is not known whether a job under our id that has not ended is ours. Taken for ours it might be another's
+    /// that is cancelled; taken for another's it might be ours that runs on and is followed by nobody.
+    async fn unproven(&self, id: i64, job: &Tracked, others: &[JobInfo]) -> Option<String> {
+        let trail = self.memory.trail(id, &job.token);
+        let is_open = |record: &&JobInfo| {
+            trail.whose(record, &job.token) == Whose::CannotTell && !matches!(standing(record), Standing::Ended(_))
+        };
+        let record = others.iter().find(is_open)?;
+        let user = self.api.user().await.unwrap_or_default();
+        if Owner::of(record).differs_from(&Owner::named(&user)) {
+            return None;
+        }
+        let (id, token) = (&job.id, &job.token);
+        Some(format!(
+            "Slurm has a job {id} of this user whose comment does not name {token}, so it may be this job with a changed \
+             comment, or another one that was given its id; if it is this one, say so with `scontrol update JobId={id} \
+             Comment={token}`, or end it with `scancel {id}`"
+        ))
     }
 
     async fn set_hold(&self, operation: &'static str, job: &Tracked, hold: bool) -> Result<HoldAnswer> {
@@ -278,6 +307,12 @@ impl Hold for Slurm {
         let after = self.own_records(OPERATION, job).await?;
         Ok(if answer == HoldAnswer::Done && !can_be_held(&after) { HoldAnswer::TooLate } else { answer })
     }
+}
+
+/// The records under one id.
+struct Sorted {
+    own: Vec<JobInfo>,
+    others: Vec<JobInfo>,
 }
 
 /// The id as Slurm's number; anything else was never given by Slurm.

@@ -13,7 +13,7 @@ use super::map::{carries, sighting};
 use super::memory::{Look, state_key};
 use super::ours::Trail;
 use super::wire::{JobInfo, JobState};
-use super::{Slurm, number};
+use super::{Slurm, Sorted, number};
 
 const OPERATION: &str = "poll";
 /// Up to here each job is asked about by itself, without asking for states first.
@@ -90,9 +90,12 @@ impl Slurm {
         let mut missing = Vec::new();
         let mut lookups = MOST_LOOKUPS;
         for Wanted { id, job } in wanted {
-            let (own, others): (Vec<JobInfo>, Vec<JobInfo>) =
-                records.remove(&id).unwrap_or_default().into_iter().partition(|record| self.is_ours(record, id, job));
-            match self.look(id, job, own, &mut lookups).await {
+            let Sorted { own, others } = self.sorted(id, job, records.remove(&id).unwrap_or_default());
+            let sighting = match self.look(id, job, own, &mut lookups).await {
+                Some(sighting) => Some(sighting),
+                None => self.unproven(id, job, &others).await.map(|why| Sighting::Unaccounted { why }),
+            };
+            match sighting {
                 Some(sighting) => {
                     seen.insert(job.id.clone(), sighting);
                 }

@@ -235,6 +235,14 @@ impl Emulator {
         self.cluster.requeue(id, "PREEMPTED")
     }
 
+    /// Changes a job's comment, as its user or the site's submit filter may.
+    #[allow(clippy::must_use_candidate, reason = "most callers know that the job is there")]
+    pub fn set_comment(&self, id: u32, comment: &str) -> bool {
+        let mut state = self.cluster.lock();
+        let job = state.jobs.get_mut(&id);
+        job.map(|job| comment.clone_into(&mut job.comment)).is_some()
+    }
+
     /// Sets a job's state to any word, for states that no script can reach.
     #[allow(clippy::must_use_candidate, reason = "most callers know that the job is there")]
     pub fn set_state(&self, id: u32, words: &[&str], reason: &str) -> bool {

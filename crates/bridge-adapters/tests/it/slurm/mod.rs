@@ -3,6 +3,7 @@
 mod accounts;
 mod behaviour;
 mod chaos;
+mod comments;
 mod conformance;
 mod forgotten;
 mod lab;
