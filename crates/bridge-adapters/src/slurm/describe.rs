@@ -189,10 +189,6 @@ impl Writer {
         match choice.form {
             Form::Text(field) => self.put(field, json!(values::text(value)?)),
             Form::Integer(field) => self.put(field, json!(values::integer(value)?)),
-            Form::Priority(field) => {
-                let number = values::integer(value)?;
-                self.put(field, if new { values::boxed(number) } else { json!(number.to_string()) })
-            }
             Form::Switch(field) => {
                 let on = values::switch(value)?;
                 // Two switches of the older servers are numbers.

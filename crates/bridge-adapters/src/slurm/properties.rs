@@ -23,8 +23,6 @@ pub(super) enum Form {
     Text(Field),
     /// A whole number in a field.
     Integer(Field),
-    /// A whole number, boxed by the data parsers, as text before them.
-    Priority(Field),
     /// True or false in a field.
     Switch(Field),
     /// A list of names.
@@ -143,6 +141,10 @@ pub(super) fn exists(field: &str, version: ApiVersion) -> bool {
 }
 
 const HELD: &str = "jobs are held and released by the bridge; use `suspend` of the BridgeJob";
+// From v0.0.39 on it is the same field as the hold, and the job would run before its id is saved. Set later it does
+// nothing: tried on 22.05, a held job keeps its own, a release sets one anew, and after it the job may run already.
+const PRIORITY: &str =
+    "a job is submitted held, which is priority 0, and its release sets the priority anew; use `nice`";
 const IDENTITY: &str = "the job runs as the user of the Secret";
 const OWN: &str = "the bridge sets this itself";
 
@@ -224,7 +226,7 @@ static CHOICES: &[Choice] = &[
         Form::Megabytes(only_new("temporary_disk_per_node")),
     ),
     choice("nice", &["nice"], Form::Integer(both("nice"))),
-    choice("priority", &["priority"], Form::Priority(both("priority"))),
+    choice("priority", &["priority"], Form::Refused(PRIORITY)),
     choice("delay_boot", &["delayboot"], Form::Integer(both("delay_boot"))),
     choice("memory_per_node", &["memorypernode", "memory", "mem"], Form::Megabytes(both("memory_per_node"))),
     choice("memory_per_cpu", &["memorypercpu", "mempercpu"], Form::Megabytes(both("memory_per_cpu"))),

@@ -120,7 +120,10 @@ fn read(
     }
     job.output = text("standard_output");
     job.error = text("standard_error");
-    job.held = fields.get("hold") == Some(&Value::Bool(true));
+    // The trap of the data parsers: both are one field of theirs, and a priority undoes the hold.
+    let priority = whole(fields.get("priority")).unwrap_or_default();
+    let is_released = !version.is_old() && priority.is_some_and(|priority| priority > 0);
+    job.held = fields.get("hold") == Some(&Value::Bool(true)) && !is_released;
     job.time_limit = limit(version, fields.get("time_limit"))?;
     job.begin = begin(fields.get("begin_time"));
     let arguments = fields.get("argv").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();

@@ -482,3 +482,18 @@ async fn nothing_is_sent_where_the_secret_does_not_allow_it() {
     assert!(error.message.contains("allowedURL"), "{error}");
     assert_eq!(cluster.emulator.faults().total(), 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_priority_does_not_let_a_job_run_before_its_release() {
+    for version in [36, 38, 39, 42, 45] {
+        let cluster = Cluster::of_version(version).await;
+        let answer = cluster.manager.submit(&cluster.submission("true", json!({"priority": 100}))).await;
+        let Err(SubmitError::NotSubmitted(error)) = answer else { panic!("v0.0.{version}: {answer:?}") };
+        assert_eq!(error.kind, ErrorKind::Refused, "v0.0.{version}: {error}");
+        assert!(error.message.contains("use `nice`"), "v0.0.{version}: {error}");
+        assert!(cluster.emulator.job_ids().is_empty(), "v0.0.{version}");
+        let polite = cluster.manager.submit(&cluster.submission("true", json!({"nice": 100}))).await.unwrap();
+        assert_eq!(cluster.emulator.job_ids(), [polite.id.as_str().parse::<u32>().unwrap()], "v0.0.{version}");
+        assert!(cluster.emulator.runs().is_empty(), "v0.0.{version}");
+    }
+}
