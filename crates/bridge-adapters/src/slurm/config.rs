@@ -14,6 +14,9 @@ pub struct SlurmConfig {
     pub timeout: Duration,
     /// The most requests under way at the same time.
     pub requests_at_once: usize,
+    /// How long accounting may show a job as not ended that slurmctld no longer knows, before the job counts as gone:
+    /// slurmdbd works off what it missed in an outage, which may take hours.
+    pub end_told_within: Duration,
     /// Folders that this process and the compute nodes share: output files below them can be shown.
     ///
     /// Empty by default, because the path of an output file is chosen by the job's author, who must not be able to
@@ -24,7 +27,13 @@ pub struct SlurmConfig {
 impl SlurmConfig {
     /// The usual settings for a URL.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), timeout: Duration::from_secs(30), requests_at_once: 16, shared_folders: Vec::new() }
+        Self {
+            url: url.into(),
+            timeout: Duration::from_secs(30),
+            requests_at_once: 16,
+            end_told_within: Duration::from_hours(6),
+            shared_folders: Vec::new(),
+        }
     }
 }
 

@@ -17,6 +17,8 @@ const REASON_LASTS: Duration = Duration::from_mins(1);
 const DETAILS_LAST: Duration = Duration::from_mins(10);
 /// How long a job that nobody asks about is remembered.
 const FORGOTTEN_AFTER: Duration = Duration::from_hours(1);
+/// How long it is remembered since when a job does not end by its accounts: longer than anybody waits for its end.
+const UNENDED_AT_MOST: Duration = Duration::from_hours(48);
 /// Jobs that are remembered without looking for forgotten ones.
 const SWEEP_ABOVE: usize = 1024;
 
@@ -30,6 +32,8 @@ pub(super) struct Memory {
 struct Jobs {
     /// By token too: slurmctld may give the id of a job that it has lost to another one of ours.
     seen: HashMap<(i64, SubmitToken), Seen>,
+    /// Since when accounting, and nobody else, shows a job as not ended.
+    unended: HashMap<(i64, SubmitToken), Instant>,
     sweep_at: usize,
 }
 
@@ -101,17 +105,26 @@ impl Memory {
         let now = Instant::now();
         let mut jobs = self.lock();
         let seen = Seen { state, sighting, is_group, trail, tasks, doubted, at: now, asked: now };
+        jobs.unended.remove(&(id, token.clone()));
         jobs.seen.insert((id, token.clone()), seen);
         if jobs.seen.len() > jobs.sweep_at.max(SWEEP_ABOVE) {
             jobs.seen.retain(|_, seen| seen.asked.elapsed() < FORGOTTEN_AFTER);
+            jobs.unended.retain(|_, since| since.elapsed() < UNENDED_AT_MOST);
             // The next sweep comes when as many have been added again, so that its cost stays small per job.
             jobs.sweep_at = jobs.seen.len() * 2;
         }
     }
 
+    /// For how long accounting, and nobody else, has shown a job as not ended.
+    pub(super) fn unended_for(&self, id: i64, token: &SubmitToken) -> Duration {
+        self.lock().unended.entry((id, token.clone())).or_insert_with(Instant::now).elapsed()
+    }
+
     /// Forgets a job that is gone or has ended.
     pub(super) fn forget(&self, id: i64, token: &SubmitToken) {
-        self.lock().seen.remove(&(id, token.clone()));
+        let mut jobs = self.lock();
+        jobs.seen.remove(&(id, token.clone()));
+        jobs.unended.remove(&(id, token.clone()));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Jobs> {

@@ -265,8 +265,18 @@ impl Slurm {
         let records = records.into_iter().filter(|record| record.root() == Some(id));
         let records = records.filter(|record| carries(record, &job.token) || !of_others(record)).collect();
         let own = self.own_accounts(job, records, &self.memory.trail(id, &job.token)).await;
-        // Accounting may lag behind; what slurmctld itself has forgotten does not run.
-        Ok(self.accounted_end(&own, job).unwrap_or(Sighting::Gone))
+        // An id is given away only when slurmctld has lost its job, and then nobody tells accounting of an end.
+        if own.is_empty() || !others.is_empty() {
+            return Ok(self.accounted_end(&own, job).unwrap_or(Sighting::Gone));
+        }
+        // What slurmctld itself has forgotten does not run, but slurmdbd may be told of its end late.
+        Ok(self.accounted_end(&own, job).unwrap_or_else(|| {
+            if self.memory.unended_for(id, &job.token) < self.config.end_told_within {
+                not_told_yet(job)
+            } else {
+                Sighting::Gone
+            }
+        }))
     }
 
     /// The end of a job by its accounts, if they have it.
@@ -286,6 +296,15 @@ impl Slurm {
     pub(super) async fn own_accounts(&self, job: &Tracked, records: Vec<JobInfo>, trail: &Trail) -> Vec<JobInfo> {
         trail.accounts(records, &job.token, self.api.user().await.as_deref())
     }
+}
+
+fn not_told_yet(job: &Tracked) -> Sighting {
+    let why = format!(
+        "slurmctld no longer knows job {}, and its accounting does not know its end yet; slurmdbd may be working off what it \
+         missed, or slurmctld has lost the job: the cluster's operators see that in `sacctmgr show runawayjobs`",
+        job.id
+    );
+    Sighting::Unaccounted { why }
 }
 
 fn tasks_unaccounted(job: &Tracked, error: &ManagerError) -> Sighting {

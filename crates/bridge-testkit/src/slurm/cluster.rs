@@ -119,6 +119,7 @@ impl Cluster {
             started_at: None,
             ended: None,
             ended_at: None,
+            is_untold: false,
         }
     }
 
@@ -244,7 +245,11 @@ impl Cluster {
     /// All that accounting knows, jobs that slurmctld still knows included.
     pub(super) fn accounted(&self) -> Vec<Job> {
         let state = self.lock();
-        state.accounts.iter().chain(state.jobs.values()).cloned().collect()
+        let told = |job: &Job| match job.is_untold {
+            true => Job { state: State::Running, ended: None, ..job.clone() },
+            false => job.clone(),
+        };
+        state.accounts.iter().chain(state.jobs.values()).map(told).collect()
     }
 
     pub(super) fn end_all(&self) {

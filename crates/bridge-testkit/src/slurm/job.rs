@@ -41,6 +41,8 @@ pub(super) struct Job {
     pub(super) started_at: Option<tokio::time::Instant>,
     pub(super) ended: Option<Timestamp>,
     pub(super) ended_at: Option<tokio::time::Instant>,
+    /// Accounting does not know its end yet.
+    pub(super) is_untold: bool,
 }
 
 /// Where a job stands in an array.

@@ -210,6 +210,21 @@ impl Emulator {
         self.cluster.purge(id, account_too)
     }
 
+    /// Forgets an ended job whose end slurmdbd has not been told of: its account shows it as running until
+    /// [`tell_ends`](Self::tell_ends).
+    #[allow(clippy::must_use_candidate, reason = "most callers know that the job is there")]
+    pub fn purge_untold(&self, id: u32) -> bool {
+        let is_known = self.cluster.purge(id, false);
+        let mut state = self.cluster.lock();
+        state.accounts.iter_mut().filter(|job| job.id == id).for_each(|job| job.is_untold = true);
+        is_known
+    }
+
+    /// slurmdbd has worked off what it missed.
+    pub fn tell_ends(&self) {
+        self.cluster.lock().accounts.iter_mut().for_each(|job| job.is_untold = false);
+    }
+
     /// Adds a held job of the first user behind everybody's back.
     #[must_use]
     pub fn add_held_job(&self, comment: &str) -> u32 {

@@ -102,3 +102,30 @@ async fn an_array_with_a_forgotten_failure_does_not_succeed() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_accounting_is_told_late_is_waited_for() {
+    for (version, stores_comments) in [(38, true), (42, false)] {
+        let cluster = cluster(version, stores_comments).await;
+        let job = cluster.start(&cluster.submission("exit 3", json!({}))).await;
+        cluster.ended(&job).await;
+        assert!(cluster.emulator.purge_untold(id(&job)));
+        let manager = successor(&cluster);
+        for _ in 0..2 {
+            let seen = look(&manager, &job).await;
+            let Sighting::Unaccounted { why } = &seen else { panic!("v0.0.{version}: {seen:?}") };
+            assert!(why.contains("does not know its end yet"), "{why}");
+        }
+        cluster.emulator.tell_ends();
+        let Sighting::Ended(outcome, _) = look(&manager, &job).await else { panic!("v0.0.{version}: it has ended") };
+        assert_eq!(outcome.verdict, Verdict::Failed, "v0.0.{version}");
+        // But not for ever: slurmctld may have lost it.
+        let job = cluster.start(&cluster.submission("exit 3", json!({}))).await;
+        cluster.ended(&job).await;
+        assert!(cluster.emulator.purge_untold(id(&job)));
+        let given_up = |seen: &Sighting| matches!(seen, Sighting::Gone).then_some(());
+        let begun = tokio::time::Instant::now();
+        until(&manager, &job, given_up).await;
+        assert!(begun.elapsed() >= LATE_END, "v0.0.{version}: {:?}", begun.elapsed());
+    }
+}

@@ -31,6 +31,8 @@ use serde_json::{Value, json};
 
 /// How long anything may take before a test fails: a bound for what hangs, not for what is slow.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// How late accounting may tell of an end: a job that slurmctld has lost is given up after this.
+const LATE_END: Duration = Duration::from_secs(5);
 /// Older than any job of a test.
 const AGES: Duration = Duration::from_hours(1);
 
@@ -48,7 +50,8 @@ fn credentials(user: &str, token: &str) -> Arc<dyn CredentialSource> {
 }
 
 fn adapter(url: &str, folder: &Path, credentials: Arc<dyn CredentialSource>) -> Slurm {
-    let config = SlurmConfig { shared_folders: vec![folder.to_owned()], ..SlurmConfig::new(url) };
+    let config =
+        SlurmConfig { shared_folders: vec![folder.to_owned()], end_told_within: LATE_END, ..SlurmConfig::new(url) };
     Slurm::new(config, credentials, Arc::new(SystemClock::new())).unwrap()
 }
 
