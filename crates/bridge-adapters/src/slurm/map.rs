@@ -53,7 +53,7 @@ pub(super) fn standing(job: &JobInfo) -> Standing {
     if has("REQUEUE_HOLD") || has("SPECIAL_EXIT") || has("RESV_DEL_HOLD") {
         return Standing::Alive(Phase::Held, Some(describe(&words, reason)));
     }
-    if has("PENDING") || has("REQUEUED") || has("REQUEUE_FED") {
+    if (has("PENDING") && !has("REVOKED")) || has("REQUEUED") || has("REQUEUE_FED") {
         return match held_by {
             // A hold by the user is what we asked for; any other needs a word to the user.
             Some("JobHeldUser") if !was_held_by_slurm(job) => Standing::Alive(Phase::Held, None),
@@ -68,6 +68,10 @@ pub(super) fn standing(job: &JobInfo) -> Standing {
     }
     if let Some((word, verdict)) = ENDS.iter().find(|(word, _)| has(word)) {
         return Standing::Ended(outcome(job, word, *verdict, reason));
+    }
+    if has("REVOKED") {
+        // A flag beside the end, if there is one: it says that the job was left to another cluster of the federation.
+        return Standing::Alive(Phase::Running, Some(REVOKED.to_owned()));
     }
     if has("SUSPENDED") || has("STOPPED") {
         return Standing::Alive(Phase::Suspended, None);
@@ -85,8 +89,11 @@ pub(super) fn standing(job: &JobInfo) -> Standing {
     )
 }
 
+const REVOKED: &str =
+    "REVOKED here: another cluster of the federation has taken the job, and its end is told when it is over";
+
 /// Words that end a job, the telling ones first.
-const ENDS: [(&str, Verdict); 14] = [
+const ENDS: [(&str, Verdict); 13] = [
     ("OUT_OF_MEMORY", Verdict::Failed),
     ("TIMEOUT", Verdict::Failed),
     ("NODE_FAIL", Verdict::Failed),
@@ -96,7 +103,6 @@ const ENDS: [(&str, Verdict); 14] = [
     ("LAUNCH_FAILED", Verdict::Failed),
     ("RECONFIG_FAIL", Verdict::Failed),
     ("FAILED", Verdict::Failed),
-    ("REVOKED", Verdict::Cancelled),
     ("CANCELLED", Verdict::Cancelled),
     ("COMPLETED", Verdict::Succeeded),
     ("INVALID", Verdict::Failed),

@@ -70,8 +70,12 @@ fn every_state_has_a_meaning() {
         (&["LAUNCH_FAILED"], "None", "failed launch_failed"),
         (&["FAILED", "LAUNCH_FAILED"], "None", "failed launch_failed"),
         (&["FAILED", "RECONFIG_FAIL"], "None", "failed reconfig_fail"),
-        (&["REVOKED"], "None", "cancelled revoked"),
-        (&["CANCELLED", "REVOKED"], "None", "cancelled revoked"),
+        (&["REVOKED"], "None", "running"),
+        (&["PENDING", "REVOKED"], "None", "running"),
+        (&["RUNNING", "REVOKED"], "None", "running"),
+        (&["COMPLETED", "REVOKED"], "None", "succeeded completed"),
+        (&["FAILED", "REVOKED"], "NonZeroExitCode", "failed failed"),
+        (&["CANCELLED", "REVOKED"], "None", "cancelled cancelled"),
         (&["SOMETHING_NEW"], "None", "running"),
         (&[], "", "running"),
     ];
@@ -80,6 +84,8 @@ fn every_state_has_a_meaning() {
     }
     let Standing::Alive(_, note) = standing(&job(&["SOMETHING_NEW"], "None")) else { panic!() };
     assert!(note.unwrap().contains("SOMETHING_NEW"));
+    let Standing::Alive(_, note) = standing(&job(&["REVOKED"], "None")) else { panic!() };
+    assert!(note.unwrap().contains("another cluster of the federation"));
 }
 
 #[test]
