@@ -74,7 +74,10 @@ impl Trouble {
 pub(super) fn trouble(answer: &Answer, envelope: Option<&Envelope>, elapsed: Duration) -> Option<Trouble> {
     let status = answer.status.as_u16();
     let errors: Vec<&ApiError> = envelope.map(|envelope| envelope.errors.iter().collect()).unwrap_or_default();
-    if status == 200 && envelope.is_some() && errors.iter().all(|error| is_remark(error)) {
+    // A limit of the site may also be told of a job that was taken and waits.
+    let was_taken = envelope.is_some_and(|envelope| envelope.job_id.positive().is_some());
+    let is_remark = |error: &&ApiError| is_remark(error) || (was_taken && is_of_limits(error));
+    if status == 200 && envelope.is_some() && errors.iter().all(is_remark) {
         return None;
     }
     let text = || {
@@ -97,6 +100,10 @@ pub(super) fn trouble(answer: &Answer, envelope: Option<&Envelope>, elapsed: Dur
             }
             What::Other(ErrorKind::Unreachable) if errors.iter().any(|error| is_of_slurmdbd(error)) => {
                 "; is slurmdbd running?"
+            }
+            What::Other(ErrorKind::RateLimited) => {
+                "; it is tried again until there is room; if the job itself is larger or longer than its account or QOS may \
+                 ever have, change it"
             }
             What::Other(ErrorKind::Unreachable) => "; is slurmctld running?",
             _ => "",
@@ -155,6 +162,12 @@ fn is_of_slurmdbd(error: &ApiError) -> bool {
     matches!(error.number(), Some(7000..=7999))
 }
 
+/// The submit limit of a user or an account: there is room again when other jobs have ended. Slurm has no other number for
+/// a job that is too large for its account, so that is tried again as well.
+fn is_of_limits(error: &ApiError) -> bool {
+    error.number() == Some(2050)
+}
+
 fn by_number(errors: &[&ApiError], elapsed: Duration) -> Option<(What, bool)> {
     if errors.iter().any(|error| says_no_such_job(error)) {
         return Some((What::NoSuchJob, true));
@@ -170,6 +183,7 @@ fn by_number(errors: &[&ApiError], elapsed: Duration) -> Option<(What, bool)> {
             // Temporarily unable to accept, not top priority, busy, cannot write, in transition, standing by, EAGAIN;
             // and two words for "connection refused": nothing was sent to slurmctld.
             2007 | 2013 | 2016 | 2019 | 2020 | 2027 | 11 | 1001 | 1800 => (other(ErrorKind::Unreachable), true),
+            _ if is_of_limits(error) => (other(ErrorKind::RateLimited), true),
             // slurmctld closed the connection without a word: that is how 22.05 rejects a token.
             5000..=5099 if elapsed < TOO_FAST_FOR_AN_OUTAGE => (other(ErrorKind::Credential), false),
             1000..=1099 | 1801..=1899 | 5000..=5099 => (other(ErrorKind::Unreachable), false),

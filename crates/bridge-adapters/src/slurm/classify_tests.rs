@@ -115,3 +115,25 @@ fn a_gateways_own_words_are_no_answer_of_slurm() {
         Some((ErrorKind::Refused, true))
     );
 }
+
+/// As 22.05 and as newer servers write it; its text is that of Slurm's own table of errors.
+#[test]
+fn a_limit_of_jobs_is_waited_for() {
+    const TEXT: &str = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)";
+    let seconds = Duration::from_millis(5);
+    let of = |status: u16, body: serde_json::Value| {
+        let answer = Answer::recorded(status, body.to_string());
+        trouble(&answer, answer.json::<Envelope>().ok().as_ref(), seconds)
+    };
+    let old = serde_json::json!({"errors": [{"error_code": 2050, "error": TEXT}]});
+    let new =
+        serde_json::json!({"errors": [{"description": "Job submission failed", "error_number": 2050, "error": TEXT}]});
+    for (status, body) in [(500, old), (500, new.clone()), (422, new)] {
+        let Some(trouble) = of(status, body) else { panic!("it was not taken") };
+        assert_eq!((trouble.kind(), trouble.surely_not_done), (ErrorKind::RateLimited, true));
+        assert!(!trouble.kind().is_final());
+        assert!(trouble.message.contains("job submit limit") && trouble.message.contains("change it"), "{trouble:?}");
+    }
+    let taken = serde_json::json!({"job_id": 7, "errors": [{"error_code": 2050, "error": TEXT}]});
+    assert_eq!(of(200, taken), None, "it was taken and waits");
+}

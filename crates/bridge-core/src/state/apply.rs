@@ -23,6 +23,10 @@ const ERRORS_BEFORE_TROUBLE: u32 = 3;
 /// must not keep the job from its end for good. The user is then told what may be left.
 const BLIND_SWEEPS: u32 = 6;
 
+/// Sweeps that failed in a row, after which the job ends all the same. With the pauses between them that is about an
+/// hour: an outage that passes is waited out, and one that does not keeps no job from its end for good.
+const FAILED_SWEEPS: u32 = 80;
+
 /// The longest text of ours or of a manager that goes into a record.
 const TEXT_LIMIT: usize = 2048;
 
@@ -160,6 +164,7 @@ impl Machine {
             Err(SubmitError::NotSubmitted(error)) => {
                 // A look, which is only a read, tells when the manager is back; only then is a new intent written.
                 self.memory.surely_absent = !self.record.doubt;
+                self.memory.turned_away = true;
                 self.manager_error(&error, rules, now);
             }
             Err(SubmitError::Unknown(error)) => {
@@ -180,7 +185,11 @@ impl Machine {
             Ok(found) => found,
             Err(error) => return self.manager_error(&error, rules, now),
         };
-        self.went_well();
+        // A manager that answers may still take no submissions, e.g. because a limit is reached; then only one that it
+        // takes ends the trouble, or it would be asked every second and nobody would know.
+        if !self.memory.turned_away {
+            self.went_well();
+        }
         let asked = self.memory.asked_at;
         let first_look = *self.memory.first_look.get_or_insert(now.mono);
         let settled_at = first_look + rules.tuning.settle;
@@ -472,16 +481,30 @@ impl Machine {
                     let message = format!("submissions whose reply was lost cannot be looked for: {why}");
                     self.went_wrong(ErrorKind::Protocol.as_str(), message, None, rules, now);
                 } else {
-                    self.went_well();
-                    self.record.unswept = bounded(format!(
-                        "a submission whose reply was lost may be left on the remote system, which cannot tell ({why}): \
-                         look there for {token} and cancel what does not belong to this job"
-                    ));
-                    self.sweep_over(now);
+                    self.leave_strays(token, &format!("cannot tell ({why})"), now);
                 }
             }
-            Err(error) => self.manager_error(&error, rules, now),
+            Err(error) if !matches!(self.record.state, JobState::Sweeping { .. }) => {
+                self.manager_error(&error, rules, now);
+            }
+            Err(error) => {
+                self.memory.failed_sweeps += 1;
+                if self.memory.failed_sweeps < FAILED_SWEEPS {
+                    self.manager_error(&error, rules, now);
+                } else {
+                    self.leave_strays(token, &format!("could not be asked for a long time ({error})"), now);
+                }
+            }
         }
+    }
+
+    fn leave_strays(&mut self, token: &SubmitToken, why: &str, now: Instant) {
+        self.went_well();
+        self.record.unswept = bounded(format!(
+            "a submission whose reply was lost may be left on the remote system, which {why}: look there for {token} and \
+             cancel what does not belong to this job"
+        ));
+        self.sweep_over(now);
     }
 
     fn sweep_over(&mut self, now: Instant) {

@@ -120,6 +120,8 @@ struct Memory {
     first_look: Option<Duration>,
     /// The last submission was surely refused or not delivered, so that nothing can land late.
     surely_absent: bool,
+    /// The last submission was not taken, for a reason that may pass.
+    turned_away: bool,
     /// The remote system refused a submission while an earlier one may have arrived.
     refused: Option<String>,
     /// Last submission without a known answer.
@@ -132,6 +134,8 @@ struct Memory {
     sweep_now: bool,
     /// Sweeps at the end whose result the manager could not tell.
     blind_sweeps: u32,
+    /// Sweeps at the end that failed in a row.
+    failed_sweeps: u32,
     /// First sighting as gone in an unbroken row.
     gone_since: Option<Duration>,
     /// When the call under way was decided on. Its answer may tell of any time since, however late it is heard.
@@ -388,6 +392,7 @@ impl Machine {
         self.memory.fresh = sends.then_some(now.mono);
         self.memory.first_look = None;
         self.memory.surely_absent = false;
+        self.memory.turned_away = false;
         self.memory.refused = None;
     }
 

@@ -10,3 +10,4 @@ mod stale_submission;
 mod status_words;
 mod stored_form;
 mod sweep;
+mod turned_away;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bridge_core::clock::Instant;
 use bridge_core::ids::RemoteId;
-use bridge_core::manager::{Guarantee, Outcome, Verdict};
+use bridge_core::manager::{ErrorKind, Guarantee, ManagerError, Outcome, Verdict};
 use bridge_core::record::{After, Ending, JobRecord, JobState};
 use bridge_core::state::{Effect, Event, Machine, Rules, Swept, Tuning, Wishes};
 use bridge_core::status::StatusView;
@@ -47,6 +47,10 @@ impl Ended {
 
     /// Sweeps with these answers, as often as asked. How many sweeps there were, and how long they took.
     fn sweep(&mut self, mut answer: impl FnMut(usize) -> Swept) -> (usize, Duration) {
+        self.try_sweep(|number| Ok(answer(number)))
+    }
+
+    fn try_sweep(&mut self, mut answer: impl FnMut(usize) -> Result<Swept, ManagerError>) -> (usize, Duration) {
         let (mut sweeps, mut first) = (0, None);
         while !self.machine.is_finished() {
             match self.machine.effect(&self.rules, self.now) {
@@ -58,7 +62,7 @@ impl Ended {
                 Effect::Sweep { token, keep, .. } => {
                     assert_eq!(keep, Some(RemoteId::new("7")));
                     first.get_or_insert(self.now.mono);
-                    self.machine.apply(Event::Sweep(token, Ok(answer(sweeps))), &self.rules, self.now);
+                    self.machine.apply(Event::Sweep(token, answer(sweeps)), &self.rules, self.now);
                     sweeps += 1;
                 }
                 other => panic!("{other:?}"),
@@ -93,6 +97,27 @@ fn a_manager_that_never_can_tell_does_not_keep_the_job_from_its_end() {
     let message = StatusView::of(record).message;
     assert!(message.starts_with("completed (COMPLETED, exit code 0); a submission whose reply was lost"), "{message}");
     assert!(message.contains(record.token().as_str()) && message.contains("nothing has changed"), "{message}");
+    assert_eq!(record.trouble, None);
+}
+
+fn fails() -> ManagerError {
+    ManagerError::new("slurm", "find", ErrorKind::Unreachable, "the list did not come within 120 s")
+}
+
+#[test]
+fn an_outage_is_waited_out_and_one_that_lasts_does_not_keep_the_job_from_its_end() {
+    let mut job = Ended::in_doubt();
+    let (sweeps, took) = job.try_sweep(|number| if number < 30 { Err(fails()) } else { Ok(Swept::Clean(1)) });
+    assert!(sweeps == 31 && took > Duration::from_mins(10), "{sweeps} {took:?}");
+    assert_eq!(job.machine.record().unswept, "");
+
+    let mut job = Ended::in_doubt();
+    let (_, took) = job.try_sweep(|_| Err(fails()));
+    assert!((40..=80).contains(&(took.as_secs() / 60)), "{took:?}");
+    let record = job.machine.record();
+    let message = StatusView::of(record).message;
+    assert!(message.starts_with("completed (COMPLETED, exit code 0); a submission whose reply was lost"), "{message}");
+    assert!(message.contains(record.token().as_str()) && message.contains("within 120 s"), "{message}");
     assert_eq!(record.trouble, None);
 }
 

@@ -50,6 +50,10 @@ pub struct EmulatorOptions {
     pub accounting: bool,
     /// Whether accounting stores comments, which many sites do not have it do.
     pub accounting_stores_comments: bool,
+    /// How many jobs a user may have that have not ended.
+    pub max_submit_jobs: Option<usize>,
+    /// Whether `extra` is read as constraints (`SchedulerParameters=extra_constraints`), so that no other text is taken.
+    pub extra_constraints: bool,
     /// How long a minute of a time limit lasts.
     pub minute: Duration,
     /// How long a cancelled job has between SIGTERM and SIGKILL.
@@ -72,6 +76,8 @@ impl Default for EmulatorOptions {
             min_job_age: Duration::from_mins(5),
             accounting: false,
             accounting_stores_comments: true,
+            max_submit_jobs: None,
+            extra_constraints: false,
             minute: Duration::from_mins(1),
             kill_wait: Duration::from_secs(2),
             outage_answer: Duration::from_secs(9),

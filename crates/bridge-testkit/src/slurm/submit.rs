@@ -115,6 +115,15 @@ fn read(
     };
     job.comment = text("comment");
     job.extra = text("extra");
+    if cluster.options.extra_constraints && !job.extra.is_empty() && !job.extra.contains(['=', '<', '>']) {
+        // The text is that of Slurm's own table of errors; the answer itself was not recorded.
+        return Err(refusal(version, 500, 2200, "Invalid extra constraints specification"));
+    }
+    let open = cluster.lock().jobs.values().filter(|own| own.user == user && !own.is_ended()).count();
+    if cluster.options.max_submit_jobs.is_some_and(|most| open >= most) {
+        let text = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)";
+        return Err(refusal(version, 500, 2050, text));
+    }
     if job.comment.len() > 3000 {
         return Err(refusal(version, 500, 2012, "Pathname of a file, directory or other parameter too long"));
     }

@@ -497,3 +497,20 @@ async fn a_priority_does_not_let_a_job_run_before_its_release() {
         assert!(cluster.emulator.runs().is_empty(), "v0.0.{version}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_is_no_final_refusal() {
+    for version in [36, 38, 42, 45] {
+        let options =
+            EmulatorOptions { versions: vec![version], max_submit_jobs: Some(1), ..EmulatorOptions::default() };
+        let cluster = Cluster::with(options, Some(version)).await;
+        let first = cluster.start(&cluster.submission("while :; do sleep 0.1; done", json!({}))).await;
+        let second = cluster.submission("true", json!({}));
+        let Err(SubmitError::NotSubmitted(error)) = cluster.manager.submit(&second).await else { panic!("it is full") };
+        assert!(!error.kind.is_final(), "v0.0.{version}: {error}");
+        assert!(error.message.contains("job submit limit"), "v0.0.{version}: {error}");
+        cluster.manager.cancel(&first).await.unwrap();
+        cluster.ended(&first).await;
+        cluster.manager.submit(&second).await.unwrap();
+    }
+}
