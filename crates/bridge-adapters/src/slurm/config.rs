@@ -12,6 +12,9 @@ pub struct SlurmConfig {
     pub url: String,
     /// How long one request may take. slurmrestd answers after up to 20 seconds while slurmctld is down.
     pub timeout: Duration,
+    /// How long the list of all jobs may take to begin, and each piece of it after the one before: slurmrestd sends the
+    /// first byte when it has put the whole list together, which for a hundred thousand jobs takes a minute.
+    pub listing_timeout: Duration,
     /// The most requests under way at the same time.
     pub requests_at_once: usize,
     /// How long accounting may show a job as not ended that slurmctld no longer knows, before the job counts as gone:
@@ -30,6 +33,7 @@ impl SlurmConfig {
         Self {
             url: url.into(),
             timeout: Duration::from_secs(30),
+            listing_timeout: Duration::from_mins(2),
             requests_at_once: 16,
             end_told_within: Duration::from_hours(6),
             shared_folders: Vec::new(),

@@ -21,6 +21,9 @@ const PIECES_AHEAD: usize = 8;
 /// More of this than any cluster has; ends a stream that never ends.
 const LARGEST: u64 = 2 * 1024 * 1024 * 1024;
 
+/// What stands for bytes that are no text.
+const REPLACEMENT: &str = "\u{fffd}";
+
 type Wanted = dyn Fn(&JobInfo) -> bool + Send + Sync;
 
 /// The wanted records of an answer to `GET /jobs`.
@@ -32,11 +35,14 @@ pub(super) async fn read(
     let (pieces, incoming) = mpsc::channel(PIECES_AHEAD);
     let parsing =
         tokio::task::spawn_blocking(move || parse(Pieces { incoming, current: Bytes::new() }, wanted.as_ref()));
+    let mut lossy = Lossy::default();
     while let Some(piece) = body.next().await {
-        if pieces.send(piece).await.is_err() {
+        if pieces.send(piece.map(|piece| lossy.next(piece))).await.is_err() {
             break;
         }
     }
+    // If the parser has gone, it has its reason.
+    let _ = pieces.send(Ok(lossy.rest())).await;
     drop(pieces);
     let broken = |source: Box<dyn std::error::Error + Send + Sync>| {
         CallError::Http(HttpError {
@@ -55,6 +61,42 @@ pub(super) async fn read(
             message: format!("{place} answered 200 with an error: {}", super::map::bounded(&error.text())),
             retry_after: None,
         })),
+    }
+}
+
+/// Makes text of any bytes: Slurm hands on names and comments as they were given, and one job of anybody with a letter in
+/// another encoding must not hide all others.
+#[derive(Default)]
+struct Lossy {
+    /// The beginning of a letter whose end comes with the next piece.
+    begun: Vec<u8>,
+}
+
+impl Lossy {
+    fn next(&mut self, piece: Bytes) -> Bytes {
+        if self.begun.is_empty() && std::str::from_utf8(&piece).is_ok() {
+            return piece;
+        }
+        let mut bytes = std::mem::take(&mut self.begun);
+        bytes.extend_from_slice(&piece);
+        let mut text = Vec::with_capacity(bytes.len());
+        let mut rest = bytes.as_slice();
+        while let Err(error) = std::str::from_utf8(rest) {
+            let (valid, odd) = rest.split_at(error.valid_up_to());
+            text.extend_from_slice(valid);
+            let Some(length) = error.error_len() else {
+                self.begun = odd.to_vec();
+                return text.into();
+            };
+            text.extend_from_slice(REPLACEMENT.as_bytes());
+            rest = odd.get(length..).unwrap_or_default();
+        }
+        text.extend_from_slice(rest);
+        text.into()
+    }
+
+    fn rest(&self) -> Bytes {
+        Bytes::from_static(if self.begun.is_empty() { "" } else { REPLACEMENT }.as_bytes())
     }
 }
 
@@ -161,6 +203,21 @@ mod tests {
         let body = futures::stream::iter(pieces).boxed();
         let jobs = read(body, "here", Arc::new(|job: &JobInfo| job.job_id.0 != Some(2))).await?;
         Ok(jobs.into_iter().filter_map(|job| job.job_id.0).collect())
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_no_text_hide_no_job_however_the_pieces_fall() {
+        let mut text = b"{\"jobs\": [{\"job_id\": 1, \"name\": \"caf\xe9\"}, {\"job_id\": 3, \"name\": \"\xf0\x9f\x92\xa7\xc3\xa9\xe2\x82\"}], ".to_vec();
+        text.extend_from_slice(b"\"last_update\": \"\xff\"}");
+        for size in [1, 2, 3, 7, text.len()] {
+            let pieces: Vec<io::Result<Bytes>> =
+                text.chunks(size).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+            let jobs = read(futures::stream::iter(pieces).boxed(), "here", Arc::new(|_: &JobInfo| true)).await.unwrap();
+            let names: Vec<&str> = jobs.iter().map(|job| job.name.0.as_str()).collect();
+            assert_eq!(names, ["caf\u{fffd}", "\u{1f4a7}\u{e9}\u{fffd}"], "in pieces of {size}");
+        }
+        let broken: Vec<io::Result<Bytes>> = vec![Ok(Bytes::from_static(b"{\"jobs\": []}\xe2"))];
+        assert!(read(futures::stream::iter(broken).boxed(), "here", Arc::new(|_: &JobInfo| true)).await.is_err());
     }
 
     #[tokio::test]
