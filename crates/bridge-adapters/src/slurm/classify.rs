@@ -32,6 +32,8 @@ pub(super) enum What {
     NoSuchJob,
     /// The job has ended or is about to.
     AlreadyEnded,
+    /// The site reads `extra` as constraints (`SchedulerParameters=extra_constraints`), and what was sent is none.
+    ExtraRefused,
     /// The server does not have this address, e.g. because its API version was retired.
     NoSuchAddress,
     /// Any other trouble.
@@ -43,7 +45,7 @@ impl Trouble {
     #[must_use]
     pub(super) fn kind(&self) -> ErrorKind {
         match self.what {
-            What::NoSuchJob | What::AlreadyEnded => ErrorKind::Refused,
+            What::NoSuchJob | What::AlreadyEnded | What::ExtraRefused => ErrorKind::Refused,
             What::NoSuchAddress => ErrorKind::Protocol,
             What::Other(kind) => kind,
         }
@@ -174,6 +176,9 @@ fn by_number(errors: &[&ApiError], elapsed: Duration) -> Option<(What, bool)> {
     }
     if errors.iter().any(|error| error.text().contains("Job has already finished")) {
         return Some((What::AlreadyEnded, true));
+    }
+    if errors.iter().any(|error| error.text().contains("Invalid extra constraint")) {
+        return Some((What::ExtraRefused, true));
     }
     errors.iter().find_map(|error| {
         let other = |kind| What::Other(kind);

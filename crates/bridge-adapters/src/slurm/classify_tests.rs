@@ -11,6 +11,7 @@ fn meaning(capture: &captures::Capture) -> String {
             let what = match trouble.what {
                 What::NoSuchJob => "no such job".to_owned(),
                 What::AlreadyEnded => "already ended".to_owned(),
+                What::ExtraRefused => "extra refused".to_owned(),
                 What::NoSuchAddress => "no such address".to_owned(),
                 What::Other(kind) => format!("{kind:?}"),
             };

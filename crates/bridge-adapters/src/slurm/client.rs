@@ -27,10 +27,12 @@ const LARGEST_ERROR: usize = 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Api {
     http: Client,
+    listing_timeout: Duration,
     named: Option<ApiVersion>,
     agreed: Mutex<Option<ApiVersion>>,
     without_states: Mutex<Option<Instant>>,
     without_accounting: Mutex<Option<Instant>>,
+    without_extra: Mutex<Option<Instant>>,
 }
 
 /// An answer that is a success.
@@ -62,7 +64,7 @@ impl CallError {
         }
     }
 
-    fn is(&self, what: What) -> bool {
+    pub(super) fn is(&self, what: What) -> bool {
         matches!(self, Self::Trouble(trouble) if trouble.what == what)
     }
 }
@@ -111,10 +113,12 @@ impl Api {
         let named = version.filter(|version| version.is_spoken());
         Ok(Self {
             http,
+            listing_timeout: config.listing_timeout,
             named,
             agreed: Mutex::new(None),
             without_states: Mutex::new(None),
             without_accounting: Mutex::new(None),
+            without_extra: Mutex::new(None),
         })
     }
 
@@ -125,6 +129,16 @@ impl Api {
     /// The user that the credential names.
     pub(super) async fn user(&self) -> Option<String> {
         self.http.credentials().await.ok()?.get(keys::USERNAME).map(str::to_owned)
+    }
+
+    /// Whether the site reads `extra` as constraints, as it was found to a short time ago.
+    pub(super) fn refuses_extra(&self) -> bool {
+        is_recent(&self.without_extra)
+    }
+
+    /// Remembers that the site reads `extra` as constraints.
+    pub(super) fn leave_extra(&self) {
+        *lock(&self.without_extra) = Some(Instant::now());
     }
 
     /// The version in use, or the one that would be tried first.
@@ -252,7 +266,11 @@ impl Api {
         if let Some(body) = body {
             request = request.json(body);
         }
-        let answer = request.send().await?;
+        let mut answer = request.send().await?;
+        if std::str::from_utf8(&answer.body).is_err() {
+            // Names and comments are handed on as they were given, in whatever encoding.
+            answer.body = String::from_utf8_lossy(&answer.body).into_owned().into();
+        }
         judge(answer, started.elapsed())
     }
 
@@ -279,7 +297,7 @@ impl Api {
             let version = self.version(operation).await?;
             let started = Instant::now();
             let url = self.http.url(&["slurm", &version.to_string(), "jobs"]);
-            let answer = self.http.get(operation, url).send_streamed().await?;
+            let answer = self.http.get(operation, url).timeout(self.listing_timeout).send_streamed().await?;
             if answer.status == 304 {
                 return Ok(None);
             }

@@ -184,19 +184,32 @@ impl ResourceManager for Slurm {
     async fn submit(&self, job: &Submission) -> std::result::Result<Submitted, SubmitError> {
         const OPERATION: &str = "submit";
         let mut notes = Vec::new();
-        let write = |version| match self.describe(job, version) {
-            Ok(described) => {
-                notes = described.notes;
-                Ok(Some(described.body))
-            }
-            Err(error) => {
-                let (what, message) = (What::Other(ErrorKind::Refused), error.to_string());
-                Err(CallError::Trouble(Trouble { what, surely_not_done: true, message, retry_after: None }))
-            }
-        };
         let path = ["job", "submit"];
         let call = Call { method: &Method::POST, repeatable: false, ..Call::get(OPERATION, &path) };
-        let (reply, _) = self.api.call_with(call, write).await.map_err(|error| error.into_submit_error(OPERATION))?;
+        let reply = loop {
+            let leaves_extra = self.api.refuses_extra();
+            let mut has_own_extra = false;
+            let write = |version| match self.describe(job, version) {
+                Ok(Described { mut body, notes: said }) => {
+                    notes = said;
+                    has_own_extra = body["job"]["extra"] == job.token.as_str() && !leaves_extra;
+                    if let Some(fields) = body["job"].as_object_mut().filter(|_| leaves_extra) {
+                        fields.retain(|name, value| name != "extra" || value != job.token.as_str());
+                    }
+                    Ok(Some(body))
+                }
+                Err(error) => {
+                    let (what, message) = (What::Other(ErrorKind::Refused), error.to_string());
+                    Err(CallError::Trouble(Trouble { what, surely_not_done: true, message, retry_after: None }))
+                }
+            };
+            match self.api.call_with(call, write).await {
+                Ok((reply, _)) => break reply,
+                // Nothing was submitted, and the comment has the token as well.
+                Err(error) if has_own_extra && error.is(What::ExtraRefused) => self.api.leave_extra(),
+                Err(error) => return Err(error.into_submit_error(OPERATION)),
+            }
+        };
         let Reply { envelope, .. } = reply;
         match envelope.job_id.positive() {
             Some(id) => {

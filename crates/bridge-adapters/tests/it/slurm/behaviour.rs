@@ -514,3 +514,43 @@ async fn a_full_queue_is_no_final_refusal() {
         cluster.manager.submit(&second).await.unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_site_that_reads_extra_as_constraints_gets_the_token_in_the_comment_alone() {
+    for version in [40, 42, 45] {
+        let options =
+            EmulatorOptions { versions: vec![version], extra_constraints: true, ..EmulatorOptions::default() };
+        let cluster = Cluster::with(options, Some(version)).await;
+        let requests = || cluster.manager.counters().snapshot().get("submit").map_or(0, |count| count.requests);
+        let first = cluster.start(&cluster.submission("true", json!({}))).await;
+        assert_eq!(requests(), 2, "v0.0.{version}");
+        let second = cluster.start(&cluster.submission("true", json!({"extra": "rack=3"}))).await;
+        assert_eq!(requests(), 3, "v0.0.{version}: it is remembered, and the user's own stays");
+        for job in [&first, &second] {
+            assert_eq!(cluster.ended(job).await.0.verdict, Verdict::Succeeded, "v0.0.{version}");
+            let found = cluster.manager.find(&job.token, Timestamp::UNIX_EPOCH).await.unwrap();
+            assert_eq!(found, Found::Jobs(vec![job.id.clone()]), "v0.0.{version}");
+        }
+        let answer = cluster.manager.submit(&cluster.submission("true", json!({"extra": "mine"}))).await;
+        let Err(SubmitError::NotSubmitted(error)) = answer else { panic!("v0.0.{version}: {answer:?}") };
+        assert_eq!(error.kind, ErrorKind::Refused, "v0.0.{version}: {error}");
+        assert!(error.message.contains("Invalid extra constraints"), "v0.0.{version}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_list_of_all_jobs_may_take_its_time() {
+    let cluster = Cluster::of_version(38).await;
+    let job = cluster.start(&cluster.submission("true", json!({}))).await;
+    cluster.ended(&job).await;
+    let config = SlurmConfig {
+        timeout: Duration::from_millis(500),
+        listing_timeout: PATIENCE,
+        ..SlurmConfig::new(cluster.emulator.versioned_url(38))
+    };
+    let manager = Slurm::new(config, credentials("alice", "alice-token"), Arc::new(SystemClock::new())).unwrap();
+    let slow = bridge_testkit::faults::Fault::Delay(Duration::from_secs(2));
+    cluster.emulator.faults().next(Operation::Poll, slow);
+    let found = manager.find(&job.token, Timestamp::UNIX_EPOCH).await.unwrap();
+    assert_eq!(found, Found::Jobs(vec![job.id.clone()]));
+}
