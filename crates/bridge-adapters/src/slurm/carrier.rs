@@ -105,8 +105,8 @@ pub(super) fn outlives(job: &Submission, limit: Option<&Value>, now: Timestamp) 
 
 /// What an exit code means, if the job with this comment moves its own data.
 pub(super) fn meaning(comment: &str, code: Option<i32>) -> Option<(&'static str, &'static str)> {
-    let from_token = comment.split_whitespace().skip_while(|word| SubmitToken::parse(word).is_none());
-    let marked = from_token.skip(1).next() == Some(MARK);
+    let mut from_token = comment.split_whitespace().skip_while(|word| SubmitToken::parse(word).is_none());
+    let marked = from_token.nth(1) == Some(MARK);
     code.filter(|_| marked).and_then(wrapper::meaning)
 }
 

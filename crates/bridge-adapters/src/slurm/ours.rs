@@ -66,8 +66,8 @@ impl Trail {
     /// an account is ours if its submission is one of ours, or if it follows such a one. `user` is whose jobs we submit.
     pub(super) fn accounts(&self, records: Vec<JobInfo>, token: &SubmitToken, user: Option<&str>) -> Vec<JobInfo> {
         let proves = |record: &JobInfo| self.whose(record, token) == Whose::Ours && carries(record, token);
-        let proven = records.iter().filter(|record| proves(record)).filter_map(|record| record.submit_time.positive());
-        let known: BTreeSet<i64> = self.submissions.iter().copied().chain(proven).collect();
+        let marked = records.iter().filter(|record| proves(record)).filter_map(|record| record.submit_time.positive());
+        let known: BTreeSet<i64> = self.submissions.iter().copied().chain(marked).collect();
         let is_users = |record: &JobInfo| match user {
             Some(user) if record.user_name.0 == user => true,
             _ => self.owner.is_named() && !Owner::of(record).differs_from(&self.owner),
@@ -83,7 +83,9 @@ impl Trail {
             tasks.entry(record.job_id.0).or_default().push(record);
         }
         let mut runs: Vec<Vec<JobInfo>> = tasks.into_values().collect();
-        runs.iter_mut().for_each(|runs| runs.sort_by_key(|run| run.submit_time.0));
+        for runs in &mut runs {
+            runs.sort_by_key(|run| run.submit_time.0);
+        }
         if known.is_empty() {
             return sole_submission(runs);
         }

@@ -36,7 +36,7 @@ fn it_is_tried_again_with_growing_pauses_and_the_user_is_told() {
             Effect::StageIn { .. } => Event::StagedIn(Ok(())),
             Effect::Intend => Event::Intend,
             Effect::Find { token, .. } => Event::Find(token, Ok(Found::Absent)),
-            Effect::Submit { token, .. } if now.mono - begun > Duration::from_mins(30) => {
+            Effect::Submit { token, .. } if now.mono > begun + Duration::from_mins(30) => {
                 Event::Submit(token, Ok(Submitted { id: RemoteId::new("7"), warnings: Vec::new() }))
             }
             Effect::Submit { token, .. } => {

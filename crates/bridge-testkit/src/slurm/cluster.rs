@@ -245,9 +245,8 @@ impl Cluster {
     /// All that accounting knows, jobs that slurmctld still knows included.
     pub(super) fn accounted(&self) -> Vec<Job> {
         let state = self.lock();
-        let told = |job: &Job| match job.is_untold {
-            true => Job { state: State::Running, ended: None, ..job.clone() },
-            false => job.clone(),
+        let told = |job: &Job| {
+            if job.is_untold { Job { state: State::Running, ended: None, ..job.clone() } } else { job.clone() }
         };
         state.accounts.iter().chain(state.jobs.values()).map(told).collect()
     }

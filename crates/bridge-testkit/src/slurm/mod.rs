@@ -31,6 +31,7 @@ pub use self::sim::{SimArgs, run as simulate};
 
 /// How an emulated cluster is.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "sites differ in each by itself")]
 pub struct EmulatorOptions {
     /// Where it listens; port 0 is any free one.
     pub listen: SocketAddr,

@@ -253,6 +253,56 @@ async fn a_job_that_the_real_slurm_has_purged_says_that_its_accounting_is_down()
     lab.down().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_run_of_a_real_requeued_job_tells_its_end() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let cluster = RealCluster::new(lab.slurm_purge().await.unwrap(), None).await;
+    let script = "[ ${SLURM_RESTART_COUNT:-0} -gt 0 ] && exit 0; sleep 600";
+    let job = start(&cluster.manager, &cluster.submission(script, json!({}))).await;
+    until(&cluster.manager, &job, |seen| matches!(seen, Sighting::Alive(Phase::Running, _)).then_some(())).await;
+    cluster.slurm.exec(&["scontrol", "requeue", job.id.as_str()]).await.unwrap();
+    let waits = |seen: &Sighting| match seen {
+        Sighting::Alive(Phase::Queued { reason: Some(reason) }, _) if reason == "BeginTime" => Some(()),
+        _ => None,
+    };
+    until(&cluster.manager, &job, waits).await;
+    // Or Slurm waits two minutes before it starts the job again.
+    let which = format!("JobId={}", job.id);
+    cluster.slurm.exec(&["scontrol", "update", &which, "StartTime=now"]).await.unwrap();
+    let outcome = until(&cluster.manager, &job, |seen| match seen {
+        Sighting::Ended(outcome, _) if outcome.message.ends_with("(from accounting)") => Some(outcome.clone()),
+        Sighting::Gone => panic!("it is in its accounts"),
+        _ => None,
+    })
+    .await;
+    assert_eq!(outcome.verdict, Verdict::Succeeded, "{}", outcome.message);
+    let url = cluster.slurm.url.to_string();
+    let successor = adapter(&url, &cluster.slurm.home, credentials(&cluster.slurm.user, &cluster.token));
+    let (outcome, _) = ended(&successor, &job).await;
+    assert_eq!(outcome.verdict, Verdict::Succeeded, "without having seen anything: {}", outcome.message);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_job_whose_comment_was_changed_is_followed_and_ended() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    for version in [36, 38] {
+        let cluster = RealCluster::new(lab.slurm().await.unwrap(), Some(version)).await;
+        let job = start(&cluster.manager, &cluster.submission("sleep 600", json!({}))).await;
+        let running = |seen: &Sighting| matches!(seen, Sighting::Alive(Phase::Running, _)).then_some(());
+        until(&cluster.manager, &job, running).await;
+        let which = format!("JobId={}", job.id);
+        cluster.slurm.exec(&["scontrol", "update", &which, "Comment=changed"]).await.unwrap();
+        let seen = look(&cluster.manager, &Tracked { verify: true, ..job.clone() }).await;
+        assert!(running(&seen).is_some(), "v0.0.{version}: {seen:?}");
+        let url = format!("{}/slurm/v0.0.{version}", cluster.slurm.url.as_str().trim_end_matches('/'));
+        let successor = adapter(&url, &cluster.slurm.home, credentials(&cluster.slurm.user, &cluster.token));
+        let error = successor.cancel(&job).await.unwrap_err();
+        assert!(error.message.contains("scontrol update"), "v0.0.{version}: {error}");
+        cluster.manager.cancel(&job).await.unwrap();
+        assert_eq!(ended(&cluster.manager, &job).await.0.verdict, Verdict::Cancelled, "v0.0.{version}");
+    }
+}
+
 /// Tokens that live shortly, each read a new one. Not too shortly: one must outlive its way to slurmctld.
 #[derive(Debug)]
 struct ShortLived {
