@@ -156,8 +156,8 @@ pub enum Sighting {
     Ended(Outcome, Facts),
     /// Neither the manager nor its accounting knows this job.
     Gone,
-    /// The manager answers and does not know this job, and its accounting, which may, cannot be asked now: trouble of
-    /// this one job, and no word about its end.
+    /// The manager answers and does not know this job for sure, and its accounting, which may, cannot be asked now or has
+    /// not been told yet: trouble of this one job, and no word about its end.
     Unaccounted {
         /// What happened and what to do; bounded by the adapter.
         why: String,
