@@ -107,14 +107,14 @@ terms! {
         "The remote system does not answer; the job itself may well go on.",
         "Check the network and the remote system; watching goes on by itself.";
     ACCOUNTING_UNREACHABLE = "AccountingUnreachable",
-        "The remote system answers and no longer knows the job, and its accounting, which may know how the job ended, does not answer.",
-        "Ask the remote system's operators to see to its accounting (slurmdbd for Slurm); the job's end is read there as soon as it answers.";
+        "The remote system answers and does not know for sure the job, or all tasks of an array, and its accounting, which may know how it ended, does not answer or has not been told yet.",
+        "Read the message. Most often: ask the remote system's operators to see to its accounting (slurmdbd for Slurm); the job's end is read there as soon as it answers. Where it says that a job's comment was changed, run the command that it names.";
     UNAUTHORIZED = "Unauthorized",
         "The credentials are missing or refused, or the Secret's `allowedURL` does not cover the URL, so that none were sent.",
         "Renew the Secret, which is read again without a restart; where the message names `allowedURL`, use a URL below it or another Secret.";
     RATE_LIMITED = "RateLimited",
-        "The remote system says that it gets too many requests; it is asked more seldom.",
-        "Nothing; if it stays so, raise `updateinterval` or ask the remote system's operators.";
+        "The remote system says that it gets too many requests, or takes no more jobs of this user or account; it is asked more seldom.",
+        "Nothing; if it stays so, raise `updateinterval` or ask the remote system's operators. Where the message names a limit that the job itself exceeds, change the job.";
     PROTOCOL_ERROR = "ProtocolError",
         "The remote system's answer cannot be understood; it is asked again.",
         "Check that `resourceURL` leads to the manager itself, not to a login page or a proxy, and that its version is supported.";
