@@ -130,7 +130,7 @@ impl Machine {
         match result {
             Ok(()) => {
                 self.memory.staged = Some(now.mono);
-                self.went_well();
+                self.came_nearer();
             }
             Err(error) if error.is_final && !matches!(self.record.state, JobState::Submitting { .. }) => {
                 let reason = NotSubmitted::StageIn { message: bounded(error.message) };
@@ -169,6 +169,7 @@ impl Machine {
             }
             Err(SubmitError::Unknown(error)) => {
                 self.record.doubt = true;
+                self.memory.turned_away = false;
                 self.memory.unknown_send = Some(now.mono);
                 self.manager_error(&error, rules, now);
             }
@@ -185,11 +186,7 @@ impl Machine {
             Ok(found) => found,
             Err(error) => return self.manager_error(&error, rules, now),
         };
-        // A manager that answers may still take no submissions, e.g. because a limit is reached; then only one that it
-        // takes ends the trouble, or it would be asked every second and nobody would know.
-        if !self.memory.turned_away {
-            self.went_well();
-        }
+        self.came_nearer();
         let asked = self.memory.asked_at;
         let first_look = *self.memory.first_look.get_or_insert(now.mono);
         let settled_at = first_look + rules.tuning.settle;
@@ -523,6 +520,14 @@ impl Machine {
             self.memory.errors = self.memory.errors.max(ERRORS_BEFORE_TROUBLE - 1);
         }
         self.went_wrong(error.kind.as_str(), error.to_string(), error.retry_after, rules, now);
+    }
+
+    /// A step towards a submission went well. A manager that answers may still take no submissions, e.g. because a limit is
+    /// reached; then only one that it takes ends the trouble, or it would be asked every second and nobody would know.
+    fn came_nearer(&mut self) {
+        if !self.memory.turned_away {
+            self.went_well();
+        }
     }
 
     fn went_well(&mut self) {

@@ -392,7 +392,6 @@ impl Machine {
         self.memory.fresh = sends.then_some(now.mono);
         self.memory.first_look = None;
         self.memory.surely_absent = false;
-        self.memory.turned_away = false;
         self.memory.refused = None;
     }
 
