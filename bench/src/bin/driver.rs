@@ -15,7 +15,7 @@ use bridge_core::manager::{Guarantee, Limits, ResourceManager, Tracked};
 use bridge_core::plan::{JobPlan, ManagerKind, ScriptSource, Target, TextSource};
 use bridge_core::record::JobRecord;
 use bridge_core::staging::{NoStaging, submission_without_objects};
-use bridge_core::state::{Rules, Tuning, Wishes};
+use bridge_core::state::{Rules, Wishes};
 use bridge_core::store::MemStore;
 use bridge_testkit::faults::Operation;
 use bridge_testkit::memory::MemoryManager;
@@ -114,16 +114,7 @@ async fn main() -> anyhow::Result<()> {
     let store = Arc::new(MemStore::default());
     let start = Instant::now();
     for number in 0..jobs {
-        let rules = Rules {
-            guarantee: Guarantee::TwoPhase,
-            can_hold: true,
-            stages_in: false,
-            stages_out: false,
-            backoff_limit: 0,
-            deadline: None,
-            poll_interval: POLL,
-            tuning: Tuning::default(),
-        };
+        let rules = Rules::plain(Guarantee::TwoPhase, POLL);
         handle
             .add(NewJob {
                 plan: Arc::new(plan(number)),

@@ -58,6 +58,23 @@ pub struct Rules {
     pub tuning: Tuning,
 }
 
+impl Rules {
+    /// For a job without data to move, with one attempt and no deadline.
+    #[must_use]
+    pub fn plain(guarantee: Guarantee, poll_interval: Duration) -> Self {
+        Self {
+            guarantee,
+            can_hold: guarantee == Guarantee::TwoPhase,
+            stages_in: false,
+            stages_out: false,
+            backoff_limit: 0,
+            deadline: None,
+            poll_interval,
+            tuning: Tuning::default(),
+        }
+    }
+}
+
 /// Times that users do not set; tests shorten them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tuning {

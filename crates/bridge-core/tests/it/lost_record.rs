@@ -6,7 +6,7 @@ use bridge_core::clock::Instant;
 use bridge_core::ids::RemoteId;
 use bridge_core::manager::{Facts, Found, Guarantee, HoldAnswer, Outcome, Phase, Sighting, Submitted, Verdict};
 use bridge_core::record::{Ending, JobRecord, JobState};
-use bridge_core::state::{Effect, Event, Machine, Rules, Swept, Tuning, Wishes};
+use bridge_core::state::{Effect, Event, Machine, Rules, Swept, Wishes};
 use jiff::Timestamp;
 
 const NOW: &str = "2026-01-02T00:00:00Z";
@@ -21,16 +21,7 @@ struct Life {
 
 impl Life {
     fn of(record: JobRecord) -> Self {
-        let rules = Rules {
-            guarantee: Guarantee::TwoPhase,
-            can_hold: true,
-            stages_in: false,
-            stages_out: false,
-            backoff_limit: 3,
-            deadline: None,
-            poll_interval: Duration::from_secs(20),
-            tuning: Tuning::default(),
-        };
+        let rules = Rules { backoff_limit: 3, ..Rules::plain(Guarantee::TwoPhase, Duration::from_secs(20)) };
         let now = Instant { mono: Duration::from_secs(1000), wall: NOW.parse().unwrap() };
         Self { machine: Machine::recover(record, "worker"), rules, now, wishes: Wishes::default() }
     }

@@ -16,7 +16,7 @@ use bridge_core::manager::{
 use bridge_core::plan::{JobPlan, ManagerKind, ScriptSource, Submission, Target, TextSource, UploadPlan};
 use bridge_core::record::JobRecord;
 use bridge_core::staging::{Output, Progress, Staging, StagingError, submission_without_objects};
-use bridge_core::state::{Rules, Tuning, Wishes};
+use bridge_core::state::{Rules, Wishes};
 use bridge_core::store::MemStore;
 use tokio::sync::mpsc;
 
@@ -129,16 +129,7 @@ pub(crate) fn job(staging: Arc<dyn Staging>) -> NewJob {
         upload: Some(UploadPlan { bucket: "b".to_owned(), prefix: "hello".to_owned(), files: Vec::new() }),
         notes: Vec::new(),
     };
-    let rules = Rules {
-        guarantee: Guarantee::OwnKey,
-        can_hold: false,
-        stages_in: true,
-        stages_out: true,
-        backoff_limit: 0,
-        deadline: None,
-        poll_interval: Duration::from_secs(1),
-        tuning: Tuning::default(),
-    };
+    let rules = Rules { stages_in: true, stages_out: true, ..Rules::plain(Guarantee::OwnKey, Duration::from_secs(1)) };
     NewJob {
         plan: Arc::new(plan),
         rules,

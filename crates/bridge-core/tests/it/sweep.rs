@@ -6,7 +6,7 @@ use bridge_core::clock::Instant;
 use bridge_core::ids::RemoteId;
 use bridge_core::manager::{ErrorKind, Guarantee, ManagerError, Outcome, Verdict};
 use bridge_core::record::{After, Ending, JobRecord, JobState};
-use bridge_core::state::{Effect, Event, Machine, Rules, Swept, Tuning, Wishes};
+use bridge_core::state::{Effect, Event, Machine, Rules, Swept, Wishes};
 use bridge_core::status::StatusView;
 
 /// A job that has ended and may have left a stray.
@@ -29,16 +29,7 @@ impl Ended {
         record.doubt = true;
         let ending = Ending::Ran { id: RemoteId::new("7"), outcome };
         record.state = JobState::Sweeping { then: After::Finish { ending } };
-        let rules = Rules {
-            guarantee: Guarantee::TwoPhase,
-            can_hold: true,
-            stages_in: false,
-            stages_out: false,
-            backoff_limit: 0,
-            deadline: None,
-            poll_interval: Duration::from_secs(20),
-            tuning: Tuning::default(),
-        };
+        let rules = Rules::plain(Guarantee::TwoPhase, Duration::from_secs(20));
         let now = Instant { mono: Duration::from_secs(1000), wall: "2026-01-02T00:00:00Z".parse().unwrap() };
         let mut machine = Machine::recover(record, "worker");
         machine.observe(Wishes::default(), &rules, now);

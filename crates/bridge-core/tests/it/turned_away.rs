@@ -6,20 +6,11 @@ use bridge_core::clock::Instant;
 use bridge_core::ids::RemoteId;
 use bridge_core::manager::{ErrorKind, Found, Guarantee, ManagerError, SubmitError, Submitted};
 use bridge_core::record::{JobRecord, JobState};
-use bridge_core::state::{Effect, Event, Machine, Rules, Tuning, Wishes};
+use bridge_core::state::{Effect, Event, Machine, Rules, Wishes};
 
 #[test]
 fn it_is_tried_again_with_growing_pauses_and_the_user_is_told() {
-    let rules = Rules {
-        guarantee: Guarantee::TwoPhase,
-        can_hold: true,
-        stages_in: false,
-        stages_out: false,
-        backoff_limit: 0,
-        deadline: None,
-        poll_interval: Duration::from_secs(20),
-        tuning: Tuning::default(),
-    };
+    let rules = Rules::plain(Guarantee::TwoPhase, Duration::from_secs(20));
     let mut now = Instant { mono: Duration::from_secs(1000), wall: "2026-01-02T00:00:00Z".parse().unwrap() };
     let begun = now.mono;
     let mut machine = Machine::recover(JobRecord::new("uid", "before"), "worker");

@@ -12,7 +12,7 @@ use bridge_core::manager::{Guarantee, ResourceManager};
 use bridge_core::plan::{JobPlan, ManagerKind, ScriptSource, Target, TextSource};
 use bridge_core::record::{JobRecord, JobState};
 use bridge_core::staging::NoStaging;
-use bridge_core::state::{Rules, Tuning, Wishes};
+use bridge_core::state::{Rules, Wishes};
 use bridge_core::status::StatusView;
 use bridge_core::store::MemStore;
 use bridge_testkit::faults::{Fault, Operation};
@@ -72,16 +72,8 @@ impl Stage {
         let manager = MemoryManager::new(guarantee)
             .with_clock(Arc::clone(&clock))
             .with_times(Duration::from_secs(5), Duration::from_secs(30));
-        let rules = Rules {
-            guarantee,
-            can_hold: manager.hold().is_some(),
-            stages_in: false,
-            stages_out: false,
-            backoff_limit: 0,
-            deadline: None,
-            poll_interval: Duration::from_secs(10),
-            tuning: Tuning::default(),
-        };
+        let rules = Rules::plain(guarantee, Duration::from_secs(10));
+        assert_eq!(rules.can_hold, manager.hold().is_some());
         Self { clock, manager, store: Arc::default(), rules, processes: 0 }
     }
 

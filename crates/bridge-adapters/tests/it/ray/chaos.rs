@@ -16,18 +16,12 @@ const JOBS: usize = 24;
 
 fn rules() -> Rules {
     Rules {
-        guarantee: Guarantee::OwnKey,
-        can_hold: false,
-        stages_in: false,
-        stages_out: false,
-        backoff_limit: 0,
-        deadline: None,
-        poll_interval: Duration::from_millis(100),
         tuning: Tuning {
             error_pause: Duration::from_millis(50),
             error_pause_max: Duration::from_millis(500),
             ..Tuning::default()
         },
+        ..Rules::plain(Guarantee::OwnKey, Duration::from_millis(100))
     }
 }
 

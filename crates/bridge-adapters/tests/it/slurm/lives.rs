@@ -11,16 +11,7 @@ use super::*;
 use crate::workers::{self, Survivors, Worker};
 
 fn rules() -> Rules {
-    Rules {
-        guarantee: Guarantee::TwoPhase,
-        can_hold: true,
-        stages_in: false,
-        stages_out: false,
-        backoff_limit: 0,
-        deadline: None,
-        poll_interval: Duration::from_millis(100),
-        tuning: Tuning::default(),
-    }
+    Rules::plain(Guarantee::TwoPhase, Duration::from_millis(100))
 }
 
 async fn wait<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {

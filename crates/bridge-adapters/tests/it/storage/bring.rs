@@ -14,7 +14,7 @@ use bridge_core::manager::Guarantee;
 use bridge_core::plan::{ManagerKind, Script, ScriptSource, TextSource};
 use bridge_core::record::JobRecord;
 use bridge_core::staging::{Staging, StagingError};
-use bridge_core::state::{Rules, Tuning, Wishes};
+use bridge_core::state::{Rules, Wishes};
 use bridge_core::status::StatusView;
 use bridge_core::store::MemStore;
 use tokio::sync::{Semaphore, mpsc};
@@ -225,16 +225,7 @@ async fn a_job_that_is_killed_while_its_inputs_come_fetches_no_more_and_is_never
     let (driver, handle) = Driver::new(Arc::new(SystemClock::new()), "one", observer);
     tokio::spawn(driver.run());
     let key = scene.plan.key.clone();
-    let rules = Rules {
-        guarantee: Guarantee::OwnKey,
-        can_hold: false,
-        stages_in: true,
-        stages_out: true,
-        backoff_limit: 0,
-        deadline: None,
-        poll_interval: Duration::from_secs(1),
-        tuning: Tuning::default(),
-    };
+    let rules = Rules { stages_in: true, stages_out: true, ..Rules::plain(Guarantee::OwnKey, Duration::from_secs(1)) };
     let job = NewJob {
         plan: Arc::new(scene.plan.clone()),
         rules,

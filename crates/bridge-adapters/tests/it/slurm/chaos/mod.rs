@@ -59,13 +59,6 @@ impl Chance {
 
 fn rules() -> Rules {
     Rules {
-        guarantee: Guarantee::TwoPhase,
-        can_hold: true,
-        stages_in: false,
-        stages_out: false,
-        backoff_limit: 0,
-        deadline: None,
-        poll_interval: Duration::from_millis(500),
         tuning: Tuning {
             // slurmrestd gives up a submission after nine seconds without slurmctld.
             send_window: Duration::from_secs(12),
@@ -75,6 +68,7 @@ fn rules() -> Rules {
             error_pause_max: Duration::from_secs(2),
             ..Tuning::default()
         },
+        ..Rules::plain(Guarantee::TwoPhase, Duration::from_millis(500))
     }
 }
 
