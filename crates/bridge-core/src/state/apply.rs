@@ -9,23 +9,10 @@ use super::{Machine, Rules};
 use crate::clock::Instant;
 use crate::ids::{RemoteId, SubmitToken};
 use crate::manager::{
-    ErrorKind, Facts, Found, Guarantee, HoldAnswer, ManagerError, Outcome, Phase, Sighting, SubmitError, Submitted,
-    Verdict,
+    Facts, Found, Guarantee, HoldAnswer, ManagerError, Outcome, Phase, Sighting, SubmitError, Submitted, Verdict,
 };
-use crate::record::{After, Ending, JobState, NotSubmitted, OUTPUTS_LISTED, Outputs, Trouble};
+use crate::record::{Ending, JobState, NotSubmitted, OUTPUTS_LISTED, Outputs};
 use crate::staging::{Output, Progress, StagingError};
-
-/// Errors in a row after which the user is told.
-const ERRORS_BEFORE_TROUBLE: u32 = 3;
-
-/// Sweeps without a result, because the manager cannot tell, after which the job ends all the same. A stray would stay
-/// for ever and be followed by nobody, so it is worth half a minute of asking again; but a manager that never can tell
-/// must not keep the job from its end for good. The user is then told what may be left.
-const BLIND_SWEEPS: u32 = 6;
-
-/// Sweeps that failed in a row, after which the job ends all the same. With the pauses between them that is about an
-/// hour: an outage that passes is waited out, and one that does not keeps no job from its end for good.
-const FAILED_SWEEPS: u32 = 80;
 
 /// The longest text of ours or of a manager that goes into a record.
 const TEXT_LIMIT: usize = 2048;
@@ -458,123 +445,6 @@ impl Machine {
         let left = rules.tuning.stage_out_limit.saturating_sub(spent);
         now.mono >= *self.memory.stage_out_until.get_or_insert(now.mono + left)
     }
-
-    fn swept(&mut self, token: &SubmitToken, result: Result<Swept, ManagerError>, rules: &Rules, now: Instant) {
-        if *token != self.record.token() {
-            return;
-        }
-        // The sweep at the end catches what this one did not.
-        self.memory.sweep_now = false;
-        match result {
-            Ok(Swept::Clean(strays)) => {
-                self.went_well();
-                self.record.counters.duplicates_prevented += strays as u64;
-                self.sweep_over(now);
-            }
-            Ok(Swept::CannotTell(_)) if !matches!(self.record.state, JobState::Sweeping { .. }) => {}
-            Ok(Swept::CannotTell(why)) => {
-                self.memory.blind_sweeps += 1;
-                if self.memory.blind_sweeps < BLIND_SWEEPS {
-                    let message = format!("submissions whose reply was lost cannot be looked for: {why}");
-                    self.went_wrong(ErrorKind::Protocol.as_str(), message, None, rules, now);
-                } else {
-                    self.leave_strays(token, &format!("cannot tell ({why})"), now);
-                }
-            }
-            Err(error) if !matches!(self.record.state, JobState::Sweeping { .. }) => {
-                self.manager_error(&error, rules, now);
-            }
-            Err(error) => {
-                self.memory.failed_sweeps += 1;
-                if self.memory.failed_sweeps < FAILED_SWEEPS {
-                    self.manager_error(&error, rules, now);
-                } else {
-                    self.leave_strays(token, &format!("could not be asked for a long time ({error})"), now);
-                }
-            }
-        }
-    }
-
-    fn leave_strays(&mut self, token: &SubmitToken, why: &str, now: Instant) {
-        self.went_well();
-        self.record.unswept = bounded(format!(
-            "a submission whose reply was lost may be left on the remote system, which {why}: look there for {token} and \
-             cancel what does not belong to this job"
-        ));
-        self.sweep_over(now);
-    }
-
-    fn sweep_over(&mut self, now: Instant) {
-        let JobState::Sweeping { then } = &self.record.state else { return };
-        let then = then.clone();
-        self.record.doubt = false;
-        match then {
-            After::Finish { ending } => self.finish(ending, now),
-            After::Again { not_before } => self.begin_again(not_before),
-        }
-    }
-
-    fn manager_error(&mut self, error: &ManagerError, rules: &Rules, now: Instant) {
-        let urgent = error.kind == ErrorKind::Credential;
-        if urgent {
-            self.memory.errors = self.memory.errors.max(ERRORS_BEFORE_TROUBLE - 1);
-        }
-        self.went_wrong(error.kind.as_str(), error.to_string(), error.retry_after, rules, now);
-    }
-
-    /// A step towards a submission went well. A manager that answers may still take no submissions, e.g. because a limit is
-    /// reached; then only one that it takes ends the trouble, or it would be asked every second and nobody would know.
-    fn came_nearer(&mut self) {
-        if !self.memory.turned_away {
-            self.went_well();
-        }
-    }
-
-    fn went_well(&mut self) {
-        self.memory.errors = 0;
-        self.memory.pause_until = None;
-        self.record.trouble = None;
-    }
-
-    fn went_wrong(
-        &mut self,
-        reason: &str,
-        message: String,
-        retry_after: Option<Duration>,
-        rules: &Rules,
-        now: Instant,
-    ) {
-        self.memory.errors = self.memory.errors.saturating_add(1);
-        let pause = self.error_pause(rules).max(retry_after.unwrap_or_default());
-        self.memory.pause_until = Some(now.mono + pause);
-        let news = self.record.trouble.as_ref().is_none_or(|trouble| trouble.reason != reason);
-        if news && self.memory.errors >= ERRORS_BEFORE_TROUBLE {
-            self.record.trouble =
-                Some(Trouble { since: now.wall, reason: reason.to_owned(), message: bounded(message) });
-        }
-    }
-
-    /// Data may be kept back by one thing after another, and each is for the user to mend.
-    fn stage_went_wrong(&mut self, reason: &str, message: String, rules: &Rules, now: Instant) {
-        if let Some(trouble) = self.record.trouble.as_mut().filter(|trouble| trouble.reason == reason) {
-            trouble.message = bounded(message.clone());
-        }
-        self.went_wrong(reason, message, None, rules, now);
-    }
-
-    /// Doubling pauses, spread by the job's own token so that jobs do not come back all at once.
-    fn error_pause(&self, rules: &Rules) -> Duration {
-        let doublings = self.memory.errors.saturating_sub(1).min(16);
-        let full = rules.tuning.error_pause.saturating_mul(1 << doublings).min(rules.tuning.error_pause_max);
-        let spread = self
-            .record
-            .uid
-            .bytes()
-            .chain(self.memory.errors.to_le_bytes())
-            .fold(17_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte)))
-            % 1000;
-        full / 2 + full.mul_f64(f64::from(spread) / 2000.0)
-    }
 }
 
 /// A job that was just let go is worth a look soon, even if the user asked for few looks.
@@ -587,7 +457,7 @@ fn lowest(ids: &[RemoteId]) -> Option<RemoteId> {
     ids.iter().min_by_key(|id| (id.as_str().parse::<u64>().unwrap_or(u64::MAX), id.as_str())).cloned()
 }
 
-fn bounded(mut text: String) -> String {
+pub(super) fn bounded(mut text: String) -> String {
     if text.len() > TEXT_LIMIT {
         let end = (0..=TEXT_LIMIT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         text.truncate(end);

@@ -14,6 +14,8 @@
 
 mod apply;
 mod effect;
+mod sweep;
+mod trouble;
 
 use std::time::Duration;
 
