@@ -75,7 +75,12 @@ fn rules() -> Rules {
 fn plan(number: usize, url: &str, home: &Path) -> Arc<JobPlan> {
     let seconds = 1 + number * 7 % 20;
     let runs = runs_file(number);
-    let script = format!("#!/bin/sh\necho \"$SLURM_JOB_ID $(date +%FT%T.%3N)\" >> {runs}\nsleep {seconds}\n");
+    let script = format!(
+        "#!/bin/sh\n\
+         echo \"$SLURM_JOB_ID $(date +%FT%T.%3N)\" >> {runs}\n\
+         sleep {seconds}\n\
+         echo \"$SLURM_JOB_ID {OVER}\" >> {runs}\n"
+    );
     let folder = json!(home.display().to_string());
     // Without this Slurm itself would run a job again whose end it has forgotten.
     let properties = BTreeMap::from([("currentWorkingDir".to_owned(), folder), ("requeue".to_owned(), json!(false))]);
@@ -86,17 +91,28 @@ fn runs_file(number: usize) -> String {
     format!("runs-{number}")
 }
 
-/// One run of a job.
+/// What a job writes down in place of a moment when it has come to its end.
+const OVER: &str = "over";
+
+/// One run of a job, as the job itself has written it down.
 #[derive(Debug)]
 struct Run {
     id: String,
     at: String,
+    is_over: bool,
 }
 
 fn runs(home: &Path, number: usize) -> Vec<Run> {
     let text = std::fs::read_to_string(home.join(runs_file(number))).unwrap_or_default();
-    let run = |line: &str| line.split_once(' ').map(|(id, at)| Run { id: id.to_owned(), at: at.to_owned() });
-    text.lines().filter_map(run).collect()
+    let mut runs: Vec<Run> = Vec::new();
+    for (id, at) in text.lines().filter_map(|line| line.split_once(' ')) {
+        if at != OVER {
+            runs.push(Run { id: id.to_owned(), at: at.to_owned(), is_over: false });
+        } else if let Some(run) = runs.iter_mut().rfind(|run| run.id == id) {
+            run.is_over = true;
+        }
+    }
+    runs
 }
 
 /// The jobs' fates, counted.
@@ -173,15 +189,28 @@ async fn nothing_runs_twice_and_nothing_is_lost_whoever_is_killed() {
     }
     worker.kill().await;
     assert_eq!(survivors.fenced(), [""; 0]);
-
     let took = begun.elapsed();
+    let running: Vec<bool> = (0..JOBS).map(|number| runs(&home, number).iter().any(|run| !run.is_over)).collect();
+    // Nobody tells slurmctld again of an end that it was told and has forgotten. What still runs in truth, or will,
+    // shows in the jobs' own notes.
+    while let Some(active) = site.active().await {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "Slurm does not come to rest: {active}\n{}",
+            site.report().await
+        );
+        site.count_jobs().await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
     let manager = manager();
     let runs: Vec<Vec<Run>> = (0..JOBS).map(|number| runs(&home, number)).collect();
     let mut tally = Tally::default();
     let mut wrong = Vec::new();
-    for (plan, own) in plans.iter().zip(&runs) {
+    for ((plan, own), running) in plans.iter().zip(&runs).zip(running) {
         let ending = survivors.ending(&plan.key).unwrap();
-        if let Err(what) = judge((&site, &manager), (plan, own), &runs, ending, &mut tally).await {
+        let mine = Notes { own, running, all: &runs };
+        if let Err(what) = judge((&site, &manager), plan, mine, ending, &mut tally).await {
             wrong.push(format!("{}: {what}; runs: {own:?}; {:?}", plan.key, survivors.record(&plan.key)));
         }
     }
@@ -192,11 +221,19 @@ async fn nothing_runs_twice_and_nothing_is_lost_whoever_is_killed() {
     site.close().await;
 }
 
+/// What the jobs themselves have written down.
+struct Notes<'a> {
+    own: &'a [Run],
+    /// Whether it was still running when its end had been told.
+    running: bool,
+    all: &'a [Vec<Run>],
+}
+
 /// Whether a job's end is one that the promise allows.
 async fn judge(
     (site, manager): (&Site, &Slurm),
-    (plan, runs): (&JobPlan, &[Run]),
-    others: &[Vec<Run>],
+    plan: &JobPlan,
+    Notes { own: runs, running, all }: Notes<'_>,
     ending: Ending,
     tally: &mut Tally,
 ) -> Result<(), String> {
@@ -213,9 +250,10 @@ async fn judge(
         Ok(Found::Absent) => Vec::new(),
         other => return Err(format!("{other:?}")),
     };
-    let ran_under = |id: &RemoteId| others.iter().flatten().any(|run| run.id == id.as_str());
+    let ran_under = |id: &RemoteId| all.iter().flatten().any(|run| run.id == id.as_str());
     match ending {
         Ending::Ran { id, outcome } => match outcome.verdict {
+            Verdict::Succeeded if runs.len() == 1 && running => return Err("it succeeded while it ran".to_owned()),
             Verdict::Succeeded if runs.len() == 1 => tally.done += 1,
             _ if runs.len() > 1 => tally.repeated_by_slurm += 1,
             Verdict::Succeeded if ran_under(&id) => tally.mistaken_by_slurm += 1,

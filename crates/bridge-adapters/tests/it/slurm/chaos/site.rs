@@ -72,6 +72,18 @@ impl Site {
         self.run(&["scontrol", "reconfigure"]).await;
     }
 
+    /// What slurmctld takes for jobs that run or will run, by its word; `None` if there is nothing but held ones.
+    pub(super) async fn active(&self) -> Option<String> {
+        let jobs = self.lab.run("exec", &["slurm", "squeue", "--noheader", "--format=%i %T %r"]).await.unwrap();
+        if !jobs.status.success() {
+            return Some("slurmctld does not answer".to_owned());
+        }
+        let jobs = String::from_utf8_lossy(&jobs.stdout).into_owned();
+        let active = |job: &&str| !(job.contains("PENDING") && job.to_ascii_lowercase().contains("held"));
+        let active: Vec<&str> = jobs.lines().filter(active).collect();
+        (!active.is_empty()).then(|| active.join(", "))
+    }
+
     /// Does what a user does about jobs that Slurm holds although they were released: only he can know whether they
     /// have run. Those he cancels.
     pub(super) async fn settle_held(&mut self, has_run: impl Fn(&str) -> Option<bool>) {
@@ -111,7 +123,7 @@ impl Site {
     /// All that helps to understand why something did not end.
     pub(super) async fn report(&self) -> String {
         let mut report = Vec::new();
-        for command in [&["sinfo", "--list-reasons"][..], &["squeue"], &["scontrol", "show", "job"]] {
+        for command in [&["sinfo", "--list-reasons"][..], &["squeue", "--states=all"]] {
             report.push(format!("--- {command:?}\n{}", self.run(command).await));
         }
         for part in ["slurmctld.dated", "slurmd"] {
