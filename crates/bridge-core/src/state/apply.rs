@@ -9,7 +9,8 @@ use super::{Machine, Rules};
 use crate::clock::Instant;
 use crate::ids::{RemoteId, SubmitToken};
 use crate::manager::{
-    Facts, Found, Guarantee, HoldAnswer, ManagerError, Outcome, Phase, Sighting, SubmitError, Submitted, Verdict,
+    ErrorKind, Facts, Found, Guarantee, HoldAnswer, ManagerError, Outcome, Phase, Sighting, SubmitError, Submitted,
+    Verdict,
 };
 use crate::record::{Ending, JobState, NotSubmitted, OUTPUTS_LISTED, Outputs};
 use crate::staging::{Output, Progress, StagingError};
@@ -73,7 +74,9 @@ impl Machine {
                     self.record.state,
                     JobState::Accepted { .. } | JobState::StagingIn | JobState::Submitting { .. }
                 );
-                let unsent = !matches!(self.record.state, JobState::Submitting { .. }) || self.memory.fresh.is_some();
+                let unsent = !matches!(self.record.state, JobState::Submitting { .. })
+                    || self.memory.fresh.is_some()
+                    || self.memory.full;
                 if may && unsent && self.record.cause.is_none() && !self.record.suspended {
                     self.intend(now);
                 }
@@ -151,6 +154,7 @@ impl Machine {
             Err(SubmitError::NotSubmitted(error)) => {
                 // A look, which is only a read, tells when the manager is back; only then is a new intent written.
                 self.memory.surely_absent = !self.record.doubt;
+                self.memory.full = error.kind == ErrorKind::RateLimited && !self.record.doubt;
                 self.memory.turned_away = true;
                 self.manager_error(&error, rules, now);
             }
@@ -338,6 +342,7 @@ impl Machine {
 
     fn not_seen(&mut self) {
         self.memory.chain_broken = true;
+        self.memory.gone_since = None;
         // Later looks go on sharing one request with those of other jobs; only single calls pause.
         self.memory.next_poll = self.memory.pause_until.take();
     }

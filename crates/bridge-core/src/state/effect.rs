@@ -129,7 +129,9 @@ impl Machine {
 
     fn effect_submitting(&self, token: SubmitToken, since: Timestamp, rules: &Rules, now: Instant) -> Effect {
         let Some(saved_at) = self.memory.fresh else {
-            return Effect::Find { token, since };
+            // A look costs a full queue more than a submission that it turns away, and tells nothing new.
+            let goes_on = self.record.cause.is_none() && !self.record.suspended;
+            return if self.memory.full && goes_on { Effect::Intend } else { Effect::Find { token, since } };
         };
         if !self.is_staged(rules, now) {
             return Effect::StageIn { token };

@@ -141,6 +141,8 @@ struct Memory {
     surely_absent: bool,
     /// The last submission was not taken, for a reason that may pass.
     turned_away: bool,
+    /// It was not taken because the manager, which is there and has nothing of it, takes no more for now.
+    full: bool,
     /// The remote system refused a submission while an earlier one may have arrived.
     refused: Option<String>,
     /// Last submission without a known answer.
@@ -411,6 +413,7 @@ impl Machine {
         self.memory.fresh = sends.then_some(now.mono);
         self.memory.first_look = None;
         self.memory.surely_absent = false;
+        self.memory.full = false;
         self.memory.refused = None;
     }
 

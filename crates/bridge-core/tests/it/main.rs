@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod cancel_stage_in;
+mod gone;
 mod lost_record;
 mod progress;
 mod sim;

@@ -26,7 +26,6 @@ fn it_is_tried_again_with_growing_pauses_and_the_user_is_told() {
             }
             Effect::StageIn { .. } => Event::StagedIn(Ok(())),
             Effect::Intend => Event::Intend,
-            Effect::Find { token, .. } => Event::Find(token, Ok(Found::Absent)),
             Effect::Submit { token, .. } if now.mono > begun + Duration::from_mins(30) => {
                 Event::Submit(token, Ok(Submitted { id: RemoteId::new("7"), warnings: Vec::new() }))
             }
@@ -35,6 +34,7 @@ fn it_is_tried_again_with_growing_pauses_and_the_user_is_told() {
                 let full = ManagerError::new("slurm", "submit", ErrorKind::RateLimited, "job submit limit");
                 Event::Submit(token, Err(SubmitError::NotSubmitted(full)))
             }
+            // Looking for what was surely not taken would cost a full queue a list of all its jobs, for each that waits.
             other => panic!("{other:?}"),
         };
         machine.apply(event, &rules, now);
