@@ -242,7 +242,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Takes over what `newer` knows; what it does not know stays. Returns whether anything changed.
+    /// Takes over what `newer` knows; what it does not know stays, but a remark is of its moment. Returns whether anything
+    /// changed.
     pub fn merge(&mut self, newer: Self) -> bool {
         fn take<T: PartialEq>(into: &mut Option<T>, from: Option<T>) -> bool {
             let changes = from.is_some() && *into != from;
@@ -252,14 +253,16 @@ impl Facts {
             changes
         }
         let Self { started, ended, queue, node, stdout, stderr, note } = newer;
+        let remark_changed = self.note != note;
+        self.note = note;
         [
+            remark_changed,
             take(&mut self.started, started),
             take(&mut self.ended, ended),
             take(&mut self.queue, queue),
             take(&mut self.node, node),
             take(&mut self.stdout, stdout),
             take(&mut self.stderr, stderr),
-            take(&mut self.note, note),
         ]
         .contains(&true)
     }

@@ -142,13 +142,17 @@ fn phase_words(record: &JobRecord, phase: &Phase) -> (JobStatus, String, String)
             (JobStatus::Pending, "Queued".to_owned(), format!("waiting in the queue{why}{note}"))
         }
         Phase::Held if record.suspended => {
-            (JobStatus::Suspended, "Suspended".to_owned(), "held on the remote system".to_owned())
+            (JobStatus::Suspended, "Suspended".to_owned(), format!("held on the remote system{note}"))
         }
         Phase::Held => {
-            (JobStatus::Suspended, "Held".to_owned(), "held on the remote system, by its user or operator, or because the remote system forgot its release in a crash; release it there to let it go on".to_owned())
+            const HELD: &str = "held on the remote system, by its user or operator, or because the remote system forgot its \
+                                release in a crash; release it there to let it go on";
+            (JobStatus::Suspended, "Held".to_owned(), format!("{HELD}{note}"))
         }
         Phase::Running => (JobStatus::Running, "Running".to_owned(), format!("running{note}")),
-        Phase::Suspended => (JobStatus::Suspended, "Suspended".to_owned(), "suspended on the remote system".to_owned()),
+        Phase::Suspended => {
+            (JobStatus::Suspended, "Suspended".to_owned(), format!("suspended on the remote system{note}"))
+        }
     }
 }
 

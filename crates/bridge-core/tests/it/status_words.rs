@@ -58,13 +58,17 @@ fn what_the_manager_remarked_is_shown_while_the_job_waits_and_runs() {
             told.push((view.status, view.reason));
         }
     }
-    assert_eq!(told, [(JobStatus::Pending, "Queued".to_owned())]);
+    let [queued, held, suspended] = ["Queued", "Held", "Suspended"].map(str::to_owned);
+    let expected = [(JobStatus::Pending, queued), (JobStatus::Suspended, held), (JobStatus::Suspended, suspended)];
+    assert_eq!(told, expected);
     let mut record = samples().into_iter().find(|record| StatusView::of(record).reason == "Queued").unwrap();
     let JobState::Active { phase, .. } = &mut record.state else { panic!("{record:?}") };
     *phase = bridge_core::manager::Phase::Running;
     record.facts.note = Some("2 of 3 tasks".to_owned());
     record.note = "be quick".to_owned();
     assert_eq!(StatusView::of(&record).message, "running (2 of 3 tasks; be quick)");
+    record.facts.merge(bridge_core::manager::Facts::default());
+    assert_eq!(StatusView::of(&record).message, "running (be quick)", "a remark is of its moment");
 }
 
 #[test]
