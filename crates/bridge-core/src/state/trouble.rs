@@ -44,7 +44,7 @@ impl Machine {
     ) {
         self.memory.errors = self.memory.errors.saturating_add(1);
         let pause = self.error_pause(rules).max(retry_after.unwrap_or_default());
-        self.memory.pause_until = Some(now.mono + pause);
+        self.memory.pause_until = Some(now.mono.saturating_add(pause));
         let news = self.record.trouble.as_ref().is_none_or(|trouble| trouble.reason != reason);
         if news && self.memory.errors >= ERRORS_BEFORE_TROUBLE {
             self.record.trouble =
