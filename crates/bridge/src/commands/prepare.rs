@@ -61,7 +61,8 @@ impl Prepared {
             script: match &self.plan.script {
                 ScriptSource::Inline(text) => Script::Text(text.clone()),
                 ScriptSource::Remote(path) => Script::Remote(path.clone()),
-                ScriptSource::Object(object) => Script::Text(format!("<the content of {object}>")),
+                // Managers look at a script's first line.
+                ScriptSource::Object(object) => Script::Text(format!("#!/bin/sh\n# <the content of {object}>\n")),
             },
             metadata: fetched(&self.plan.metadata),
             parameters: fetched(&self.plan.parameters),
