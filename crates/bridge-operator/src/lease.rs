@@ -103,18 +103,24 @@ impl Candidate {
 
     /// Gives the Lease back, so that the next leader need not wait for its end.
     pub async fn resign(&self) {
-        if tokio::time::timeout(self.settings.duration / 5, self.give_back()).await.is_err() {
+        // Later it would run out by itself.
+        if tokio::time::timeout(self.settings.duration, self.give_back()).await.is_err() {
             tracing::debug!("no answer about giving the Lease back in time");
         }
     }
 
     async fn give_back(&self) {
-        let Ok(Some(mut lease)) = self.api.get_opt(&self.settings.name).await else { return };
-        let Some(spec) = lease.spec.as_mut().filter(|spec| self.is_ours(spec)) else { return };
-        spec.holder_identity = None;
-        spec.renew_time = None;
-        if let Err(error) = self.api.replace(&self.settings.name, &PostParams::default(), &lease).await {
-            tracing::debug!(%error, "the Lease could not be given back");
+        loop {
+            let Ok(Some(mut lease)) = self.api.get_opt(&self.settings.name).await else { return };
+            let Some(spec) = lease.spec.as_mut().filter(|spec| self.is_ours(spec)) else { return };
+            spec.holder_identity = None;
+            spec.renew_time = None;
+            match self.api.replace(&self.settings.name, &PostParams::default(), &lease).await {
+                // A renewal of our own that was under way.
+                Err(kube::Error::Api(answer)) if answer.code == 409 => {}
+                Err(error) => return tracing::debug!(%error, "the Lease could not be given back"),
+                Ok(_) => return,
+            }
         }
     }
 

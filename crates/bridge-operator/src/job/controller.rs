@@ -248,7 +248,12 @@ impl Reconciler {
                 _ => None,
             }
         };
-        let (map, pod, early) = tokio::join!(maps.get_opt(&map_name), pods.get_opt(&pod_name), early);
+        // The pod first: what a pod that has ended wrote before is in the map then.
+        let found = async {
+            let pod = pods.get_opt(&pod_name).await;
+            (maps.get_opt(&map_name).await, pod)
+        };
+        let ((map, pod), early) = tokio::join!(found, early);
         let map = map.map_err(PassError::read("the job's ConfigMap"))?.map(|map| SeenMap::of(map, job));
         let uid = job.uid().unwrap_or_default();
         let pod = pod.map_err(PassError::read("the job's pod"))?.map(|pod| SeenPod::of(&pod, &uid));

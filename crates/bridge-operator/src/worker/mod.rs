@@ -39,8 +39,9 @@ use crate::store::{ConfigMapStore, Keeper, PATIENCE};
 /// How long a binding that was just made may take to be effective.
 const BINDING_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a worker that is told to stop waits for the word that its job is to end. A namespace that is being deleted
-/// stops pods first, and only then does the operator learn why.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+/// stops pods first, and only then does the operator learn why; if its leader has just died, a Lease must run out before.
+/// Afterwards nobody could make a pod there to cancel the job.
+const LAST_WORDS: Duration = Duration::from_secs(20);
 /// How long the end of the output is waited for.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(20);
 
