@@ -8,7 +8,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, Post
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, eventually};
 
 impl Bed {
     async fn client_as(&self, user: &str) -> Client {
@@ -89,6 +89,8 @@ async fn naming_a_secret_needs_the_right_to_read_it_or_to_make_pods() {
         let made = jobs.create(&PostParams::default(), &serde_json::from_value(job).unwrap()).await;
         made.map_err(|error| error.to_string())
     };
+    // A grant takes effect within moments.
+    eventually(async || !create("one", &json!({})).await.unwrap_err().contains("cannot create resource")).await;
     let refusal = create("one", &json!({})).await.unwrap_err();
     assert!(refusal.contains("resourcesecret names Secret \"mysecret\""), "{refusal}");
     let ray = json!({ "resourceManager": "ray", "resourcesecret": "", "suspend": true });
@@ -110,22 +112,10 @@ async fn naming_a_secret_needs_the_right_to_read_it_or_to_make_pods() {
     let one_secret =
         json!([{ "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mysecret"], "verbs": ["get"] }]);
     bed.grant("secret", "mallory", one_secret).await;
-    // A grant takes effect within moments.
     eventually(async || create("two", &json!({})).await.is_ok()).await;
     let pods = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": ["create"] }]);
     bed.grant("pods", "mallory", pods).await;
     eventually(async || create("three", &foreign).await.is_ok()).await;
-}
-
-/// For what no watch can see: a grant that takes effect.
-async fn eventually(is: impl AsyncFn() -> bool) {
-    let waiting = async {
-        let mut pause = tokio::time::interval(std::time::Duration::from_millis(100));
-        while !is().await {
-            pause.tick().await;
-        }
-    };
-    tokio::time::timeout(crate::bed::PATIENCE, waiting).await.expect("it never came true");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, until};
+use crate::bed::{Bed, FOR_EVER, until};
 
 /// What the seeds' pipeline makes: the ConfigMap with every key, and a pod whose account may use ConfigMaps.
 async fn pipeline(bed: &Bed, job: &str, script: &str) {
@@ -85,7 +85,7 @@ async fn a_pipelines_job_runs_and_its_exit_code_is_the_pods() {
 async fn stopping_the_pod_cancels_the_job() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    pipeline(&bed, "job", "sleep 300").await;
+    pipeline(&bed, "job", FOR_EVER).await;
     let id = until_word(&bed, "job", "RUNNING").await.data.unwrap()["id"].clone();
     let pods: Api<Pod> = bed.api();
     let _ = pods.delete("job", &DeleteParams::default()).await.unwrap();
@@ -98,9 +98,10 @@ async fn stopping_the_pod_cancels_the_job() {
 async fn a_config_map_that_vanishes_does_not_end_the_watch() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    pipeline(&bed, "job", "sleep 4; exit 5").await;
+    pipeline(&bed, "job", &format!("{}; exit 5", bed.until_go())).await;
     until_word(&bed, "job", "RUNNING").await;
     let _ = bed.api::<ConfigMap>().delete("job-bridge-cm", &DeleteParams::default()).await.unwrap();
+    bed.go();
     until(&bed.api::<Pod>(), "job", "exit code 5", |pod: Option<&Pod>| exit_code(pod) == Some(5)).await;
     assert_eq!(bed.runs(), 1);
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use bridge_api::{BridgeJob, BridgeJobStatus, JobStatus};
@@ -11,17 +12,21 @@ use bridge_operator::install::{self, InstallOptions};
 use bridge_operator::names;
 use bridge_testkit::lab::{Kubernetes, Lab, TestNamespace};
 use bridge_testkit::slurm::{Emulator, EmulatorOptions};
+use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use kube::runtime::wait::{Condition, await_condition};
+use kube::runtime::wait::Condition;
+use kube::runtime::{WatchStreamExt, watcher::watch_object};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 /// How long anything may take. Waiting is always by watch; this only ends a test that would wait for ever.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
+/// The script of a job that somebody ends.
+pub(crate) const FOR_EVER: &str = "sleep 36000";
 
 static INSTALLED: OnceCell<String> = OnceCell::const_new();
 
@@ -99,6 +104,18 @@ impl Bed {
 
     pub(crate) async fn create(&self, name: &str, script: &str, more: &Value) -> BridgeJob {
         self.try_create(name, self.spec(script, more)).await.unwrap()
+    }
+
+    /// The script of a job that runs until [`Bed::go`].
+    pub(crate) fn until_go(&self) -> String {
+        let go = self.slurm.folder().join("go");
+        // Bounded, so that nothing is left behind should the test fail.
+        format!("i=0; while [ ! -e {} ] && [ $i -lt 36000 ]; do sleep 0.1; i=$((i+1)); done", go.display())
+    }
+
+    /// Lets jobs end that wait for it, also those that begin later.
+    pub(crate) fn go(&self) {
+        std::fs::write(self.slurm.folder().join("go"), "").unwrap();
     }
 
     pub(crate) async fn set(&self, name: &str, spec: &Value) {
@@ -198,16 +215,45 @@ impl Bed {
     }
 }
 
+/// Waits by watch, for ever. One that breaks off is begun anew.
+pub(crate) async fn watched<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> Option<K>
+where
+    K: Resource + Clone + Debug + Send + DeserializeOwned + 'static,
+{
+    let mut seen = pin!(watch_object(api.clone(), name).default_backoff());
+    loop {
+        match seen.next().await.expect("a watch does not end") {
+            Ok(object) if condition.matches_object(object.as_ref()) => return object,
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
 /// Waits by watch.
 pub(crate) async fn until<K>(api: &Api<K>, name: &str, what: &str, condition: impl Condition<K>) -> Option<K>
 where
     K: Resource + Clone + Debug + Send + DeserializeOwned + 'static,
 {
-    let waiting = await_condition(api.clone(), name, condition);
-    let Ok(found) = tokio::time::timeout(PATIENCE, waiting).await else {
+    let Ok(found) = tokio::time::timeout(PATIENCE, watched(api, name, condition)).await else {
         panic!("{name} did not become {what}; it is {:#?}", api.get_opt(name).await)
     };
-    found.unwrap()
+    found
+}
+
+/// For what no watch can see, such as a grant that takes effect.
+pub(crate) async fn eventually(is: impl AsyncFn() -> bool) {
+    let waiting = async {
+        let mut pause = tokio::time::interval(Duration::from_millis(100));
+        while !is().await {
+            pause.tick().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it never came true");
+}
+
+/// A pod that has ended well has said all.
+pub(crate) fn has_succeeded(pod: Option<&Pod>) -> bool {
+    pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref()) == Some("Succeeded")
 }
 
 fn merge(into: &mut Value, from: &Value) {

@@ -57,7 +57,7 @@ async fn the_example_pod_runs_a_job() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
     build(lab, &bed.kubernetes).await;
-    bed.try_create("job", spec(&bed, "4", &json!({}))).await.unwrap();
+    bed.try_create("job", spec(&bed, "30", &json!({}))).await.unwrap();
     bed.until_status("job", JobStatus::Running).await;
     let status = bed.until_status("job", JobStatus::Done).await;
     assert!(status.jobid.is_some() && status.submittime.is_some() && status.completiontime.is_some());
@@ -79,7 +79,9 @@ async fn the_example_pod_obeys_kill_and_goes_on_after_a_crash() {
     let status = bed.until_status("job", JobStatus::Killed).await;
     assert_eq!(status.jobid, id);
 
-    bed.try_create("late", spec(&bed, "3600", &json!({ "activeDeadlineSeconds": 3 }))).await.unwrap();
+    bed.try_create("late", spec(&bed, "3600", &json!({}))).await.unwrap();
+    bed.until_status("late", JobStatus::Running).await;
+    bed.set("late", &json!({ "activeDeadlineSeconds": 3 })).await;
     let late = bed.until_status("late", JobStatus::Failed).await;
     assert_eq!(late.reason.as_deref(), Some("DeadlineExceeded"), "{late:?}");
 }
@@ -144,6 +146,8 @@ put() {
 }
 put '"id":"job-77","jobStatus":"SUBMITTED","submitTime":"1.65037756e+09","startTime":""'
 put '"jobStatus":"COMPLETED","startTime":"19/04/2022 14:13:00","id":"","history":"kept"'
+# Long enough for everyone to see that it goes on.
+sleep 20
 put '"jobStatus":"EXIT","endTime":"2022-04-19T14:14:00Z","message":"the disk was full"'
 "#;
 

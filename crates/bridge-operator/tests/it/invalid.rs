@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use bridge_api::{BridgeJob, BridgeJobStatus, conditions};
 use futures::future::join_all;
 use kube::api::ListParams;
-use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, PATIENCE};
+use crate::bed::{Bed, PATIENCE, watched};
 
 const RULES: &str = include_str!("../../../bridge-api/testdata/rules.json");
 const INVALID: &str = include_str!("../../testdata/invalid.json");
@@ -136,7 +135,7 @@ async fn a_hundred_invalid_jobs_are_refused_in_words_that_name_the_fault() {
             job.and_then(|job| job.status.as_ref()).is_some_and(|status| found(status).is_some())
         };
         // All faults are told at once, so none of them may end the test.
-        let waiting = tokio::time::timeout(PATIENCE, await_condition(bed.jobs(), &name, is)).await;
+        let waiting = tokio::time::timeout(PATIENCE, watched(&bed.jobs(), &name, is)).await;
         let status = bed.status(&name).await;
         let message = waiting.ok().and_then(|_| found(&status)).unwrap_or_else(|| format!("no condition: {status:?}"));
         let fits = message.contains(case["says"].as_str().unwrap());

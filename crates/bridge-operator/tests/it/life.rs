@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::bed::{Bed, until};
+use crate::bed::{Bed, FOR_EVER, eventually, has_succeeded, until};
 
 fn condition(status: &bridge_api::BridgeJobStatus, type_: &str) -> Option<(String, String)> {
     let found = status.conditions.iter().find(|condition| condition.type_ == type_)?;
@@ -23,7 +23,7 @@ async fn a_job_is_mirrored_from_apply_to_done() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
     bed.create("hello", "echo hello; sleep 2", &json!({})).await;
-    bed.kubectl(&["wait", "--for=condition=Complete", "bridgejob/hello", "--timeout=60s"]).await;
+    bed.kubectl(&["wait", "--for=condition=Complete", "bridgejob/hello", "--timeout=600s"]).await;
     let status = bed.status("hello").await;
     assert_eq!((status.jobstatus, status.exitcode, bed.runs()), (Some(JobStatus::Done), Some(0), 1));
     assert!(status.submittime.is_some() && status.starttime.is_some() && status.completiontime.is_some());
@@ -31,8 +31,10 @@ async fn a_job_is_mirrored_from_apply_to_done() {
     assert!(table.contains("DONE") && table.contains("slurm"), "{table}");
     let wide = bed.kubectl(&["get", "bj", "hello", "-o", "wide"]).await;
     assert!(wide.contains(&bed.slurm.url()), "{wide}");
-    let events = bed.kubectl(&["get", "events", "--field-selector", "involvedObject.kind=BridgeJob"]).await;
-    assert!(events.contains("Completed"), "{events}");
+    // Events are told after the status.
+    let told = ["get", "events", "--field-selector", "involvedObject.kind=BridgeJob"];
+    eventually(async || bed.kubectl(&told).await.contains("Completed")).await;
+    until(&bed.api::<Pod>(), "hello-bridge-pod", "over", has_succeeded).await;
     let log = bed.kubectl(&["logs", "hello-bridge-pod"]).await;
     assert!(log.contains("DONE"), "{log}");
 }
@@ -41,7 +43,7 @@ async fn a_job_is_mirrored_from_apply_to_done() {
 async fn a_pod_that_is_deleted_or_evicted_is_made_again_and_finds_its_job() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 15", &json!({})).await;
+    bed.create("job", &bed.until_go(), &json!({})).await;
     let before = bed.until_status("job", JobStatus::Running).await;
     let pods: Api<Pod> = bed.api();
     let pod = pods.get(&names::pod("job")).await.unwrap();
@@ -49,6 +51,7 @@ async fn a_pod_that_is_deleted_or_evicted_is_made_again_and_finds_its_job() {
     let pod = bed.until_pod_runs("job", pod.metadata.uid.as_deref()).await;
     pods.evict(&names::pod("job"), &EvictParams::default()).await.unwrap();
     bed.until_pod_runs("job", pod.metadata.uid.as_deref()).await;
+    bed.go();
     let after = bed.until_status("job", JobStatus::Done).await;
     assert_eq!((before.jobid, bed.runs()), (after.jobid, 1));
 }
@@ -57,11 +60,12 @@ async fn a_pod_that_is_deleted_or_evicted_is_made_again_and_finds_its_job() {
 async fn a_pod_that_crashes_is_made_again_and_finds_its_job() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 8", &json!({})).await;
+    bed.create("job", &bed.until_go(), &json!({})).await;
     bed.until_status("job", JobStatus::Running).await;
     let pod = bed.until_pod_runs("job", None).await;
     kill_process(Pid::from_raw(Bed::worker_process(&pod)).unwrap(), Signal::KILL).unwrap();
     bed.until_pod_runs("job", pod.metadata.uid.as_deref()).await;
+    bed.go();
     bed.until_status("job", JobStatus::Done).await;
     assert_eq!(bed.runs(), 1);
 }
@@ -71,7 +75,7 @@ async fn a_pod_that_crashes_is_made_again_and_finds_its_job() {
 async fn a_worker_that_comes_back_from_the_dead_does_nothing() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 12", &json!({})).await;
+    bed.create("job", &bed.until_go(), &json!({})).await;
     bed.until_status("job", JobStatus::Running).await;
     let pod = bed.until_pod_runs("job", None).await;
     // The same worker once more, as if the first one's node had lost touch with the cluster.
@@ -90,12 +94,13 @@ async fn a_worker_that_comes_back_from_the_dead_does_nothing() {
             .is_some_and(|state| !state.contains(&format!("pod-{}", pod.metadata.uid.as_deref().unwrap_or_default())))
     };
     until(&bed.api::<ConfigMap>(), &names::config_map("job"), "taken over", holder).await;
-    kill_process(old, Signal::CONT).unwrap();
     let ended = |pod: Option<&Pod>| {
         let state = pod.and_then(|pod| pod.status.as_ref()?.container_statuses.as_ref()?.first()?.state.clone());
         state.and_then(|state| state.terminated).is_some_and(|terminated| terminated.exit_code == 75)
     };
-    until(&pods, &names::pod("job"), "fenced", ended).await;
+    let go_on = async { kill_process(old, Signal::CONT).unwrap() };
+    tokio::join!(until(&pods, &names::pod("job"), "fenced", ended), go_on);
+    bed.go();
     bed.until_status("job", JobStatus::Done).await;
     assert_eq!(bed.runs(), 1);
 }
@@ -118,7 +123,7 @@ fn twin_spec(pod: &Pod) -> serde_json::Value {
 async fn a_config_map_deleted_by_hand_is_made_again_with_its_state() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 10", &json!({})).await;
+    bed.create("job", &bed.until_go(), &json!({})).await;
     bed.until_status("job", JobStatus::Running).await;
     let before = bed.config_map("job").await.unwrap();
     let maps: Api<ConfigMap> = bed.api();
@@ -126,6 +131,7 @@ async fn a_config_map_deleted_by_hand_is_made_again_with_its_state() {
     let other = |map: Option<&ConfigMap>| map.is_some_and(|map| map.uid() != before.uid());
     let after = until(&maps, &names::config_map("job"), "made again", other).await.unwrap();
     assert!(after.data.unwrap()["bridge.state"].contains("active"));
+    bed.go();
     bed.until_status("job", JobStatus::Done).await;
     assert_eq!(bed.runs(), 1);
 }
@@ -134,7 +140,7 @@ async fn a_config_map_deleted_by_hand_is_made_again_with_its_state() {
 async fn a_config_map_taken_by_force_is_made_again_and_the_job_is_looked_for() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 10", &json!({})).await;
+    bed.create("job", &bed.until_go(), &json!({})).await;
     bed.until_status("job", JobStatus::Running).await;
     let maps: Api<ConfigMap> = bed.api();
     let name = names::config_map("job");
@@ -143,6 +149,7 @@ async fn a_config_map_taken_by_force_is_made_again_and_the_job_is_looked_for() {
     maps.patch(&name, &PatchParams::default(), &Patch::Merge(bare)).await.unwrap();
     let _ = maps.delete(&name, &DeleteParams::default()).await.unwrap();
     until(&maps, &name, "made again", |map: Option<&ConfigMap>| map.is_some_and(|map| map.uid() != before.uid())).await;
+    bed.go();
     bed.until_status("job", JobStatus::Done).await;
     assert_eq!(bed.runs(), 1);
 }
@@ -166,7 +173,7 @@ async fn deleting_cancels_the_remote_job_first() {
         ("foreground", PropagationPolicy::Foreground),
         ("orphan", PropagationPolicy::Orphan),
     ] {
-        bed.create(name, "sleep 300", &json!({})).await;
+        bed.create(name, FOR_EVER, &json!({})).await;
         let id = bed.until_status(name, JobStatus::Running).await.jobid.unwrap();
         bed.delete(name, &DeleteParams { propagation_policy: Some(propagation), ..DeleteParams::default() }).await;
         assert!(bed.remote_state(&id).await.contains("CANCELLED"), "{name}");
@@ -182,7 +189,7 @@ async fn deleting_cancels_the_remote_job_first() {
 async fn deleting_cancels_also_while_the_remote_system_is_away() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 300", &json!({})).await;
+    bed.create("job", FOR_EVER, &json!({})).await;
     let id = bed.until_status("job", JobStatus::Running).await.jobid.unwrap();
     bed.slurm.faults().outage(Fault::Reset);
     let _ = bed.jobs().delete("job", &DeleteParams::default()).await.unwrap();
@@ -197,7 +204,7 @@ async fn deleting_cancels_also_while_the_remote_system_is_away() {
 async fn deleting_a_namespace_cancels_its_jobs() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 300", &json!({})).await;
+    bed.create("job", FOR_EVER, &json!({})).await;
     let id = bed.until_status("job", JobStatus::Running).await.jobid.unwrap();
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(bed.client.clone());
     let _ = namespaces.delete(&bed.ns, &DeleteParams::default()).await.unwrap();
@@ -209,8 +216,8 @@ async fn deleting_a_namespace_cancels_its_jobs() {
 async fn a_cancel_without_its_secret_is_blocked_until_someone_helps() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("restored", "sleep 300", &json!({})).await;
-    bed.create("abandoned", "sleep 300", &json!({})).await;
+    bed.create("restored", FOR_EVER, &json!({})).await;
+    bed.create("abandoned", FOR_EVER, &json!({})).await;
     let mut ids = Vec::new();
     for name in ["restored", "abandoned"] {
         ids.push(bed.until_status(name, JobStatus::Running).await.jobid.unwrap());
@@ -251,7 +258,7 @@ async fn a_cancel_without_its_secret_is_blocked_until_someone_helps() {
 async fn a_job_taken_away_by_force_is_swept_and_cancelled() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 300", &json!({})).await;
+    bed.create("job", FOR_EVER, &json!({})).await;
     let id = bed.until_status("job", JobStatus::Running).await.jobid.unwrap();
     let bare = json!({ "metadata": { "finalizers": null } });
     bed.jobs().patch("job", &PatchParams::default(), &Patch::Merge(bare)).await.unwrap();

@@ -19,13 +19,14 @@ fn reachable(status: &bridge_api::BridgeJobStatus) -> Option<(String, String)> {
 async fn an_outage_of_the_remote_system_is_shown_and_waited_out() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 3", &json!({})).await;
+    bed.create("job", &bed.until_go(), &json!({})).await;
     bed.until_status("job", JobStatus::Running).await;
     bed.slurm.faults().outage(Fault::Reset);
     let status = bed
         .until("job", "unreachable", |status| reachable(status) == Some(("False".into(), "Unreachable".into())))
         .await;
     assert_eq!(status.jobstatus, Some(JobStatus::Running));
+    bed.go();
     bed.slurm.faults().clear();
     let status = bed.until_status("job", JobStatus::Done).await;
     assert_eq!(reachable(&status), Some(("True".into(), "Answers".into())));
@@ -36,10 +37,11 @@ async fn an_outage_of_the_remote_system_is_shown_and_waited_out() {
 async fn a_token_that_expired_is_taken_from_the_renewed_secret() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 3", &json!({})).await;
+    bed.create("job", &bed.until_go(), &json!({})).await;
     bed.until_status("job", JobStatus::Running).await;
     bed.slurm.set_token("alice", "renewed");
     bed.until("job", "unauthorized", |status| reachable(status) == Some(("False".into(), "Unauthorized".into()))).await;
+    bed.go();
     bed.secret("mysecret", &[("username", "alice"), ("password", "renewed")]).await;
     // The kubelet brings the change to the pod within its own period, about a minute.
     let status = bed.until_status("job", JobStatus::Done).await;
@@ -54,7 +56,7 @@ async fn when_the_acting_operator_stops_or_dies_the_other_goes_on() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
     stopped_it_gives_the_lease_back(&bed).await;
-    bed.create("before", "sleep 15", &json!({})).await;
+    bed.create("before", &bed.until_go(), &json!({})).await;
     bed.until_status("before", JobStatus::Running).await;
     let leases: Api<Lease> = Api::namespaced(bed.client.clone(), "bridge-system");
     let holder = |lease: Option<&Lease>| lease.and_then(|lease| lease.spec.as_ref()?.holder_identity.clone());
@@ -68,6 +70,7 @@ async fn when_the_acting_operator_stops_or_dies_the_other_goes_on() {
     })
     .await;
     bed.until_status("after", JobStatus::Done).await;
+    bed.go();
     bed.until_status("before", JobStatus::Done).await;
     assert_eq!(bed.runs(), 2);
 }

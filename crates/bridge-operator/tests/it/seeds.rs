@@ -3,10 +3,11 @@
 
 use bridge_api::{BridgeJobStatus, JobStatus};
 use bridge_testkit::lab::{Lab, S3, Slurm};
+use k8s_openapi::api::core::v1::Pod;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, has_succeeded, until};
 
 struct Site {
     bed: Bed,
@@ -181,6 +182,8 @@ json.dump({"words": count}, open("counts.json", "w"))
     assert!(site.uploaded("ray-s3/logs").contains("counted to 10 ray-s3/"), "{}", site.uploaded("ray-s3/logs"));
     assert_eq!(site.uploaded("ray-s3/counts.json"), r#"{"words": 10}"#);
     assert_eq!(site.uploaded("ray-s3/script"), script);
+    // The end of the output comes after the job's end.
+    until(&site.bed.api::<Pod>(), "ray-s3-bridge-pod", "over", has_succeeded).await;
     let shown = site.bed.kubectl(&["logs", "ray-s3-bridge-pod"]).await;
     assert!(shown.contains("counted to 10 ray-s3/"), "{shown}");
 }

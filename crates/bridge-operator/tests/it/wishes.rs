@@ -10,13 +10,13 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::bed::{Bed, until};
+use crate::bed::{Bed, FOR_EVER, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kill_ends_the_remote_job() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 300", &json!({})).await;
+    bed.create("job", FOR_EVER, &json!({})).await;
     let id = bed.until_status("job", JobStatus::Running).await.jobid.unwrap();
     bed.set("job", &json!({ "kill": true })).await;
     let status = bed.until_status("job", JobStatus::Killed).await;
@@ -67,12 +67,13 @@ async fn suspend_at_creation_makes_nothing_until_it_is_lifted() {
 async fn suspending_a_running_job_queues_it_again_as_a_new_attempt() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 4", &json!({})).await;
+    bed.create("job", &bed.until_go(), &json!({})).await;
     let first = bed.until_status("job", JobStatus::Running).await.jobid.unwrap();
     bed.set("job", &json!({ "suspend": true })).await;
     let status = bed.until_status("job", JobStatus::Suspended).await;
     assert!(status.conditions.iter().any(|c| c.type_ == "Suspended" && c.status == "True"));
     assert!(bed.remote_state(&first).await.contains("CANCELLED"));
+    bed.go();
     bed.set("job", &json!({ "suspend": false })).await;
     let status = bed.until_status("job", JobStatus::Done).await;
     assert_eq!((status.attempts, bed.runs()), (Some(2), 2));
@@ -96,7 +97,7 @@ async fn a_failed_job_is_tried_again_as_often_as_it_says() {
 async fn a_deadline_ends_the_job_as_failed() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 300", &json!({ "activeDeadlineSeconds": 4 })).await;
+    bed.create("job", FOR_EVER, &json!({ "activeDeadlineSeconds": 4 })).await;
     let status = bed.until_status("job", JobStatus::Failed).await;
     assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
     assert!(bed.remote_state(&status.jobid.unwrap()).await.contains("CANCELLED"));
@@ -118,7 +119,7 @@ async fn a_finished_job_goes_away_after_its_time_to_live() {
 async fn orphan_leaves_the_remote_job_alone() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
-    bed.create("job", "sleep 300", &json!({ "deletionPolicy": "Orphan" })).await;
+    bed.create("job", FOR_EVER, &json!({ "deletionPolicy": "Orphan" })).await;
     let id = bed.until_status("job", JobStatus::Running).await.jobid.unwrap();
     bed.delete("job", &DeleteParams::default()).await;
     bed.until_gone(&bed.api::<Pod>(), &names::pod("job")).await;
@@ -149,7 +150,8 @@ async fn what_the_cluster_does_not_want_is_told_and_made_when_it_does() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let bed = Bed::new(lab).await;
     let quotas: Api<ResourceQuota> = bed.api();
-    // Each namespace has one ConfigMap of Kubernetes itself.
+    // Each namespace has one ConfigMap of Kubernetes itself, sooner or later.
+    until(&bed.api::<ConfigMap>(), "kube-root-ca.crt", "there", |map: Option<&ConfigMap>| map.is_some()).await;
     for (name, resource, most) in [("map", "count/configmaps", "1"), ("pod", "pods", "0")] {
         let quota = json!({ "metadata": { "name": name }, "spec": { "hard": { resource: most } } });
         quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
@@ -216,7 +218,7 @@ async fn a_queued_job_is_held_where_slurm_can() {
         EmulatorOptions { cpus: 1, kill_wait: Duration::from_millis(200), ..EmulatorOptions::default() },
     )
     .await;
-    bed.create("first", "sleep 300", &json!({})).await;
+    bed.create("first", FOR_EVER, &json!({})).await;
     bed.until_status("first", JobStatus::Running).await;
     bed.create("second", "true", &json!({})).await;
     let id = bed.until("second", "queued", |status| status.jobid.is_some()).await.jobid.unwrap();

@@ -8,7 +8,7 @@ use crate::support::{Bench, until};
 fn waits_for_go(code: i32) -> String {
     // Bounded, so that nothing is left behind should the test fail.
     format!(
-        "echo ran >> $D/ran\necho begun\ni=0\nwhile [ ! -e $D/go ] && [ $i -lt 3000 ]; do sleep 0.05; i=$((i+1)); done\n\
+        "echo begun\necho ran >> $D/ran\ni=0\nwhile [ ! -e $D/go ] && [ $i -lt 3000 ]; do sleep 0.05; i=$((i+1)); done\n\
          echo ended\nexit {code}"
     )
 }
