@@ -122,12 +122,23 @@ impl Machine {
                 self.memory.staged = Some(now.mono);
                 self.came_nearer();
             }
-            Err(error) if error.is_final && !matches!(self.record.state, JobState::Submitting { .. }) => {
-                let reason = NotSubmitted::StageIn { message: bounded(error.message) };
-                self.finish(Ending::NeverSubmitted { reason }, now);
+            Err(error) if error.is_final => {
+                self.not_to_be_submitted(NotSubmitted::StageIn { message: bounded(error.message) }, now);
             }
             Err(error) => self.stage_went_wrong("StageInFailed", error.message, rules, now),
         }
+    }
+
+    /// There will be no further submission of this attempt. One before it may have arrived, and is looked for first.
+    fn not_to_be_submitted(&mut self, reason: NotSubmitted, now: Instant) {
+        let is_submitting = matches!(self.record.state, JobState::Submitting { .. });
+        if !is_submitting && self.record.remade_for.is_some() {
+            self.intend(now);
+        } else if !self.record.doubt {
+            return self.finish(Ending::NeverSubmitted { reason }, now);
+        }
+        self.memory.fresh = None;
+        self.memory.given_up = Some(reason);
     }
 
     fn submitted(&mut self, token: &SubmitToken, result: Result<Submitted, SubmitError>, rules: &Rules, now: Instant) {
@@ -144,12 +155,7 @@ impl Machine {
                 self.adopt(id, rules, now);
             }
             Err(SubmitError::NotSubmitted(error)) if error.kind.is_final() => {
-                let message = bounded(error.message);
-                if self.record.doubt {
-                    self.memory.refused = Some(message);
-                } else {
-                    self.finish(Ending::NeverSubmitted { reason: NotSubmitted::Refused { message } }, now);
-                }
+                self.not_to_be_submitted(NotSubmitted::Refused { message: bounded(error.message) }, now);
             }
             Err(SubmitError::NotSubmitted(error)) => {
                 // A look, which is only a read, tells when the manager is back; only then is a new intent written.
@@ -206,7 +212,7 @@ impl Machine {
                 self.finish(Ending::SubmissionUnknown { token: token.clone(), why: why.to_owned() }, now);
             }
             Found::Absent => {
-                let gives_up = self.record.cause.is_some() || self.record.suspended || self.memory.refused.is_some();
+                let gives_up = self.record.cause.is_some() || self.record.suspended || self.memory.given_up.is_some();
                 let must_settle = rules.guarantee == Guarantee::LookUp || gives_up;
                 if must_settle && !settled {
                     self.memory.pause_until = Some(settled_at);
@@ -214,8 +220,8 @@ impl Machine {
                     self.finish(Ending::NeverSubmitted { reason: NotSubmitted::Ended { cause } }, now);
                 } else if self.record.suspended {
                     self.record.state = JobState::Accepted { not_before: None };
-                } else if let Some(message) = self.memory.refused.take() {
-                    self.finish(Ending::NeverSubmitted { reason: NotSubmitted::Refused { message } }, now);
+                } else if let Some(reason) = self.memory.given_up.take() {
+                    self.finish(Ending::NeverSubmitted { reason }, now);
                 } else {
                     // What was never submitted had no further attempts.
                     self.record.remade_for = None;

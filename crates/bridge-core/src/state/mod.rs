@@ -143,8 +143,8 @@ struct Memory {
     turned_away: bool,
     /// It was not taken because the manager, which is there and has nothing of it, takes no more for now.
     full: bool,
-    /// The remote system refused a submission while an earlier one may have arrived.
-    refused: Option<String>,
+    /// Why nothing is submitted any more, although an earlier submission may have arrived.
+    given_up: Option<NotSubmitted>,
     /// Last submission without a known answer.
     unknown_send: Option<Duration>,
     /// Nobody has sent a release for the prepared id.
@@ -414,7 +414,7 @@ impl Machine {
         self.memory.first_look = None;
         self.memory.surely_absent = false;
         self.memory.full = false;
-        self.memory.refused = None;
+        self.memory.given_up = None;
     }
 
     /// The id is known; it is saved before anything else is done with it.
