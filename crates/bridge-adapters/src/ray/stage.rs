@@ -29,20 +29,32 @@ pub(super) struct Stage {
 
 /// The bytes of one file that is being read.
 struct Arriving<'a> {
-    all: &'a AtomicUsize,
+    stage: &'a Stage,
+    token: &'a SubmitToken,
     own: usize,
 }
 
-impl Arriving<'_> {
+impl<'a> Arriving<'a> {
+    fn begin(stage: &'a Stage, token: &'a SubmitToken) -> Self {
+        stage.lock().entry(token.clone()).or_insert_with(Staged::new).arriving += 1;
+        Self { stage, token, own: 0 }
+    }
+
     fn add(&mut self, length: usize) {
         self.own += length;
-        self.all.fetch_add(length, Ordering::Relaxed);
+        self.stage.arriving.fetch_add(length, Ordering::Relaxed);
     }
 }
 
 impl Drop for Arriving<'_> {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.own, Ordering::Relaxed);
+        self.stage.arriving.fetch_sub(self.own, Ordering::Relaxed);
+        let mut jobs = self.stage.lock();
+        let Some(job) = jobs.get_mut(self.token) else { return };
+        job.arriving = job.arriving.saturating_sub(1);
+        if job.arriving == 0 && job.files.is_empty() {
+            jobs.remove(self.token);
+        }
     }
 }
 
@@ -50,6 +62,11 @@ impl Drop for Arriving<'_> {
 struct Staged {
     files: BTreeMap<String, Vec<Bytes>>,
     touched: Instant,
+    /// Files that are being read.
+    arriving: usize,
+    /// There was no room for one of its files. Jobs that kept the others until there is would wait for each other, so
+    /// none is kept, and none is taken before all that are being read have ended.
+    turned_away: bool,
 }
 
 fn size(pieces: &[Bytes]) -> usize {
@@ -57,6 +74,10 @@ fn size(pieces: &[Bytes]) -> usize {
 }
 
 impl Staged {
+    fn new() -> Self {
+        Self { files: BTreeMap::new(), touched: Instant::now(), arriving: 0, turned_away: false }
+    }
+
     fn size(&self) -> usize {
         self.files.values().map(|pieces| size(pieces)).sum()
     }
@@ -77,7 +98,7 @@ impl Stage {
         let trouble = |kind, message| ManagerError::new(MANAGER, "put", kind, message);
         check_name(name).map_err(|message| trouble(ErrorKind::Refused, message))?;
         let mut pieces = Vec::new();
-        let mut arriving = Arriving { all: &self.arriving, own: 0 };
+        let mut arriving = Arriving::begin(self, token);
         while let Some(piece) = content.next().await {
             let piece = piece.map_err(|error| {
                 trouble(ErrorKind::Unreachable, format!("the input {name:?} could not be read to its end"))
@@ -89,8 +110,10 @@ impl Stage {
             pieces.push(Bytes::copy_from_slice(&piece));
         }
         let mut jobs = self.lock();
-        let job =
-            jobs.entry(token.clone()).or_insert_with(|| Staged { files: BTreeMap::new(), touched: Instant::now() });
+        let job = jobs.entry(token.clone()).or_insert_with(Staged::new);
+        if job.turned_away {
+            return Err(self.no_room(name));
+        }
         job.files.insert(name.to_owned(), pieces);
         job.touched = Instant::now();
         Ok(u64::try_from(arriving.own).unwrap_or(u64::MAX))
@@ -116,16 +139,25 @@ impl Stage {
             others + own + self.arriving.load(Ordering::Relaxed)
         };
         if total(&jobs) > self.most_of_all {
-            jobs.retain(|other, job| other == token || job.touched.elapsed() < FORGOTTEN_AFTER);
+            jobs.retain(|_, job| job.arriving > 0 || job.touched.elapsed() < FORGOTTEN_AFTER);
         }
         if total(&jobs) > self.most_of_all {
-            let limit = self.most_of_all / (1024 * 1024);
-            let message = format!(
-                "{limit} MiB of inputs wait for their submission already; {name:?} is taken when there is room"
-            );
-            return trouble(ErrorKind::RateLimited, message);
+            if let Some(job) = jobs.get_mut(token) {
+                job.files.clear();
+                job.turned_away = true;
+            }
+            return Err(self.no_room(name));
         }
         Ok(())
+    }
+
+    fn no_room(&self, name: &str) -> ManagerError {
+        let limit = self.most_of_all / (1024 * 1024);
+        let message = format!(
+            "{limit} MiB of inputs wait for their submission already; {name:?} is taken when there is room, with all \
+             others of its job"
+        );
+        ManagerError::new(MANAGER, "put", ErrorKind::RateLimited, message)
     }
 
     /// The inputs of a job; the name of one that is not there.
@@ -194,6 +226,59 @@ mod tests {
         assert!(stage.entries(&one, &["a".to_owned()]).is_err(), "forgotten for lack of room");
         stage.drop(&other);
         assert!(stage.entries(&other, &["b".to_owned()]).is_err());
+    }
+
+    /// Each has half of what it needs and there is no room for the other half of any.
+    #[tokio::test]
+    async fn jobs_that_wait_for_room_do_not_wait_for_each_other() {
+        let stage = Stage::new(32, 64);
+        let mut waiting: Vec<_> = (1..=4).map(|number| SubmitToken::derive("job", number)).collect();
+        for token in &waiting {
+            stage.put(token, "a", content(&["123456789012"])).await.unwrap();
+        }
+        let mut names = ["b"].as_slice();
+        for _ in 0..4 {
+            let mut still = Vec::new();
+            for token in waiting {
+                let mut turned_away = None;
+                for name in names {
+                    let text = if *name == "a" { "123456789012" } else { "12345678901234567890" };
+                    turned_away = turned_away.or(stage.put(&token, name, content(&[text])).await.err());
+                }
+                let Some(error) = turned_away else {
+                    stage.drop(&token);
+                    continue;
+                };
+                assert_eq!(error.kind, ErrorKind::RateLimited, "{error}");
+                assert!(stage.entries(&token, &["a".to_owned()]).is_err(), "it waits with empty hands");
+                still.push(token);
+            }
+            (waiting, names) = (still, &["a", "b"]);
+        }
+        assert!(waiting.is_empty(), "{waiting:?}");
+    }
+
+    #[tokio::test]
+    async fn what_arrives_beside_a_file_without_room_is_not_kept_either() {
+        let stage = Stage::new(32, 40);
+        let (other, token) = (SubmitToken::derive("other", 1), SubmitToken::derive("job", 1));
+        stage.put(&other, "all", content(&["12345678901234567890"])).await.unwrap();
+        let (ready, gate) = tokio::sync::oneshot::channel();
+        let slow = futures::stream::once(async {
+            gate.await.ok();
+            Ok(Bytes::from_static(b"slow"))
+        });
+        let slow = stage.put(&token, "slow", slow.boxed());
+        let large = async {
+            let turned_away = stage.put(&token, "large", content(&["1234567890123456789012345"])).await;
+            ready.send(()).ok();
+            turned_away
+        };
+        let (slow, large) = tokio::join!(slow, large);
+        assert_eq!(large.unwrap_err().kind, ErrorKind::RateLimited);
+        assert_eq!(slow.unwrap_err().kind, ErrorKind::RateLimited);
+        assert!(stage.entries(&token, &["slow".to_owned()]).is_err());
+        stage.put(&token, "slow", content(&["slow"])).await.expect("a new try is taken");
     }
 
     #[tokio::test]
