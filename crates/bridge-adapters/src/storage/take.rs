@@ -349,7 +349,8 @@ impl Errand<'_> {
             Ok(sent) => Ok(Some((sent, true))),
             Err(SendError::Source(error)) => {
                 let reason = format!("{} was not sent to \"{object}\": it cannot be read: {error}", item.name);
-                Err(Failure::Item { reason, may_pass: true })
+                let of_manager = error.get_ref().and_then(|inner| inner.downcast_ref::<ManagerError>());
+                Err(Failure::Item { reason, may_pass: of_manager.is_none_or(|error| !error.kind.is_final()) })
             }
             Err(SendError::Store(error)) if error.kind == Kind::Refused => {
                 Err(Failure::Item { reason: error.message, may_pass: false })

@@ -482,7 +482,7 @@ async fn a_ray_job_sends_its_listed_files_and_keeps_its_exit_code() {
         message: String::new(),
     };
     for _ in 0..2 {
-        let id = RemoteId::new("7");
+        let id = RemoteId::new(scene.token.as_str());
         let error = scene.staging().stage_out(&scene.plan, &scene.token, &id, &outcome, &ray).await.unwrap_err();
         assert!(!error.is_final && error.message.contains("the job did not write it"), "{error}");
         assert_eq!(scene.manifest()["complete"], false);

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bridge_core::ids::{RemoteId, SubmitToken};
 use bridge_core::manager::{
-    ByteStream, FileEntry, Files, Found, Guarantee, Limits, Listing, LogChunk, LogCursor, LogStream, Logs, Preview,
-    ResourceManager, Result, Sighting, SubmitError, Submitted, Tracked,
+    ByteStream, ErrorKind, FileEntry, Files, Found, Guarantee, Limits, Listing, LogChunk, LogCursor, LogStream, Logs,
+    ManagerError, Preview, ResourceManager, Result, Sighting, SubmitError, Submitted, Tracked,
 };
 use bridge_core::plan::Submission;
 use bridge_core::staging::glob;
@@ -23,6 +23,8 @@ pub(super) struct Desk {
     pub(super) unread: Vec<String>,
     pub(super) stdout: Bytes,
     pub(super) stderr: Bytes,
+    /// Why the outputs cannot be read.
+    pub(super) unreadable: Option<ErrorKind>,
     /// What was put.
     pub(super) inputs: Mutex<BTreeMap<String, Bytes>>,
     /// A file that does not go on before a permit is given.
@@ -65,6 +67,9 @@ impl ResourceManager for Desk {
 #[async_trait]
 impl Logs for Desk {
     async fn read(&self, _: &Tracked, stream: LogStream, cursor: LogCursor) -> Result<LogChunk> {
+        if let Some(kind) = self.unreadable {
+            return Err(ManagerError::new("desk", "logs", kind, "it is not text"));
+        }
         let text = if stream == LogStream::Stdout { &self.stdout } else { &self.stderr };
         let from = usize::try_from(cursor.0).unwrap().min(text.len());
         let to = (from + PIECE).min(text.len());
@@ -80,14 +85,11 @@ impl Files for Desk {
             begun = content.next().await;
             drop(gate.acquire().await);
         }
-        let pieces: Vec<Bytes> = futures::stream::iter(begun).chain(content).try_collect().await.map_err(|error| {
-            bridge_core::manager::ManagerError::new(
-                "desk",
-                "put",
-                bridge_core::manager::ErrorKind::Unreachable,
-                error.to_string(),
-            )
-        })?;
+        let pieces: Vec<Bytes> = futures::stream::iter(begun)
+            .chain(content)
+            .try_collect()
+            .await
+            .map_err(|error| ManagerError::new("desk", "put", ErrorKind::Unreachable, error.to_string()))?;
         let content = Bytes::from(pieces.concat());
         let size = content.len() as u64;
         self.inputs.lock().unwrap().insert(name.to_owned(), content);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_core::manager::ErrorKind;
 use bridge_core::plan::{ManagerKind, ScriptSource};
 use bridge_core::staging::Staging as _;
 use bytes::Bytes;
@@ -200,4 +201,20 @@ async fn a_script_from_the_store_is_kept_beside_the_outputs_and_its_loss_harms_n
     assert!(remark.contains("data:script") && remark.contains("after the job had ended"), "{remark}");
     std::fs::remove_file(scene.server.object_path("data", "script")).unwrap();
     assert_eq!(scene.take().await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_log_that_can_never_be_read_is_not_waited_for() {
+    for (kind, is_final) in [(ErrorKind::Refused, true), (ErrorKind::Unreachable, false)] {
+        let mut scene = Scene::new().await.files(&["file"]);
+        scene.plan.target.manager = ManagerKind::Ray;
+        scene.desk.unreadable = Some(kind);
+        scene.desk.files.insert("file".to_owned(), Bytes::from_static(b"result"));
+        let error = scene.take().await.unwrap_err();
+        assert_eq!(error.is_final, is_final, "{error}");
+        assert!(error.message.contains("results:hello/logs") && error.message.contains("not text"), "{error}");
+        assert_eq!(scene.stored("hello/file"), b"result");
+        let manifest = scene.manifest();
+        assert_eq!((&manifest["complete"], &manifest["missing"][0]), (&is_final.into(), &"logs".into()));
+    }
 }
