@@ -44,6 +44,13 @@ impl SubmitToken {
         Self(format!("bridge-{}-{attempt}", uid.to_ascii_lowercase()))
     }
 
+    /// The tokens of the attempts before this one, the latest first.
+    pub fn earlier(&self) -> impl Iterator<Item = Self> {
+        let (stem, attempt) = self.0.rsplit_once('-').unwrap_or((&self.0, ""));
+        let attempt: u32 = attempt.parse().unwrap_or_default();
+        (1..attempt).rev().map(move |attempt| Self(format!("{stem}-{attempt}")))
+    }
+
     /// Reads a token that was found on a remote system.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -98,6 +105,9 @@ mod tests {
         assert_eq!(first.as_str(), "bridge-7c1e90ab-1");
         assert_eq!(SubmitToken::parse(first.as_str()), Some(first.clone()));
         assert_ne!(first, SubmitToken::derive("7C1E-90ab", 2));
+        assert_eq!(first.earlier().count(), 0);
+        let third = SubmitToken::derive("7C1E-90ab", 3);
+        assert_eq!(third.earlier().collect::<Vec<_>>(), [SubmitToken::derive("7C1E-90ab", 2), first]);
         assert_eq!(SubmitToken::parse("bridge-x"), None);
         assert_eq!(SubmitToken::parse("my comment"), None);
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bridge_core::ids::SubmitToken;
 use bridge_core::manager::{Outcome, Verdict};
 use bridge_core::plan::ObjectRef;
 use bridge_core::staging::{OutgoingSource, Output, StagingError};
@@ -21,6 +22,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const READ_BACK: u64 = 64 * 1024 * 1024;
 /// A line for each output, and names are bounded.
 const LARGEST_REPORT: usize = 4 * 1024 * 1024;
+
+/// Accounts of earlier attempts that are removed: a job that was held back and let go many times has had many.
+const MOST_EARLIER: usize = 100;
 
 /// What a job tells about one output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,13 +168,19 @@ impl Errand<'_> {
         self.all_arrived(carried(self.upload, true), report.as_ref(), manifest).await
     }
 
-    /// Its content is in the manifest now; that it could not be removed harms nobody.
+    /// Its content is in the manifest now, and nobody reads those of earlier attempts; that one could not be removed
+    /// harms nobody.
     pub(super) async fn forget_report(&self) {
-        self.store.delete(&self.report_object()).await.ok();
+        let earlier = self.job.token.earlier().take(MOST_EARLIER);
+        for token in std::iter::once(self.job.token.clone()).chain(earlier) {
+            if self.store.delete(&self.report_object(&token)).await.is_err() {
+                break;
+            }
+        }
     }
 
-    fn report_object(&self) -> ObjectRef {
-        object(self.upload, &format!("{REPORT_FOLDER}/{}", self.job.token))
+    fn report_object(&self, token: &SubmitToken) -> ObjectRef {
+        object(self.upload, &format!("{REPORT_FOLDER}/{token}"))
     }
 
     async fn all_arrived(
@@ -238,7 +248,7 @@ impl Errand<'_> {
 
     /// The job's account, whole if it becomes so in time; `None` if it never began one.
     async fn report(&self) -> Result<Option<Report>, StagingError> {
-        let object = self.report_object();
+        let object = self.report_object(&self.job.token);
         let give_up = tokio::time::Instant::now() + GRACE;
         loop {
             let report = match self.store.text(&object, "the report", LARGEST_REPORT).await {
