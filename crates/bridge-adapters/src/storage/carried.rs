@@ -285,7 +285,7 @@ impl Errand<'_> {
             Some(Told::Sent { size, sha256 }) => (Some(*size), sha256.clone()),
             None => (None, None),
         };
-        let head = self.store.head(object).await.map_err(StorageError::after_job)?;
+        let head = self.store.sure_head(object).await.map_err(StorageError::after_job)?;
         let Some(head) = head.filter(|head| head.token.as_deref() == Some(self.job.token.as_str())) else {
             return Ok(Err("it is not there".to_owned()));
         };

@@ -20,7 +20,7 @@ use object_store::{
 };
 use url::Url;
 
-use super::error::{Kind, Place, Said, StorageError, WRITING, is_denied, quoted};
+use super::error::{Kind, LOOKING, Place, Said, StorageError, WRITING, is_denied, quoted};
 use super::keys::{Keys, SignatureLife};
 use crate::http::AllowedUrl;
 
@@ -154,12 +154,25 @@ impl Store {
     /// What is there; `None` if nothing is.
     pub(super) async fn head(&self, object: &ObjectRef) -> Result<Option<Head>, StorageError> {
         let asked = self
-            .with_keys("looking at", object, |store, path| async move {
+            .with_keys(LOOKING, object, |store, path| async move {
                 store.get_opts(&path, GetOptions { head: true, ..GetOptions::default() }).await
             })
             .await;
         match asked {
             Ok(result) => Ok(Some(head_of(&result))),
+            Err(error) if matches!(error.kind, Kind::NoObject | Kind::NoBucket) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is there; `None` only if the store itself says that nothing is. The answer to a look has no text, and a
+    /// gateway on the way may say 404 of its own.
+    pub(super) async fn sure_head(&self, object: &ObjectRef) -> Result<Option<Head>, StorageError> {
+        if let Some(head) = self.head(object).await? {
+            return Ok(Some(head));
+        }
+        match self.get(object).await {
+            Ok((head, _)) => Ok(Some(head)),
             Err(error) if matches!(error.kind, Kind::NoObject | Kind::NoBucket) => Ok(None),
             Err(error) => Err(error),
         }
@@ -274,7 +287,7 @@ impl Store {
             (404, _) => {}
             (status, said) => {
                 let cause = format!("status {status}");
-                return Err(self.place.words("looking at", &object, Some(status), &said, &cause));
+                return Err(self.place.words(LOOKING, &object, Some(status), &said, &cause));
             }
         }
         let body = if self.region() == DEFAULT_REGION {

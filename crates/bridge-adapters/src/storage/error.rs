@@ -10,6 +10,9 @@ use super::keys::KeyError;
 /// What is being done to an object that is sent; that there is none is then not about the object.
 pub(super) const WRITING: &str = "writing";
 
+/// What is being done to an object that is asked for without its content; the answer has no text.
+pub(super) const LOOKING: &str = "looking at";
+
 /// What went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -135,6 +138,14 @@ impl Place {
                     "{doing} {named}: {endpoint} says that there is no such place (status 404); check the endpoint"
                 ),
             ),
+            // A store tells in its answer what is missing; this may be a gateway before it.
+            ("", Some(404)) if doing != LOOKING => (
+                Kind::Passing,
+                format!(
+                    "{doing} {named}: {endpoint} answered with status 404 and did not say that the object is missing; \
+                     check the endpoint"
+                ),
+            ),
             ("NoSuchKey" | "NotFound", _) | ("", Some(404)) => (
                 Kind::NoObject,
                 format!("{doing} {named}: there is no such object at {endpoint}; put it there or correct its name"),
@@ -229,5 +240,22 @@ mod tests {
         assert_eq!(error.kind, Kind::Denied);
         assert!(!error.message.contains("SECRET") && error.message.contains("\"b:k\""), "{error}");
         assert_eq!(Said::read("connection refused"), Said::default());
+    }
+
+    #[test]
+    fn only_the_store_itself_says_that_an_object_is_missing() {
+        let place = Place { endpoint: "s3.example".to_owned(), secret: "s3-secret".to_owned() };
+        let object = ObjectRef { bucket: "b".to_owned(), key: "k".to_owned() };
+        let kind = |doing, code: &str| {
+            let said = Said { code: (!code.is_empty()).then(|| code.to_owned()), message: None };
+            place.words(doing, &object, Some(404), &said, "404").kind
+        };
+        assert_eq!(kind("reading", "NoSuchKey"), Kind::NoObject);
+        assert_eq!(kind("reading", "NoSuchBucket"), Kind::NoBucket);
+        assert_eq!(
+            (kind("reading", ""), kind("listing", ""), kind(WRITING, "")),
+            (Kind::Passing, Kind::Passing, Kind::Passing)
+        );
+        assert_eq!(kind(LOOKING, ""), Kind::NoObject, "there is nothing else to go by");
     }
 }

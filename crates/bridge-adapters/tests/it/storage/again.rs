@@ -196,3 +196,61 @@ async fn a_run_that_comes_to_its_end_counts_whatever_was_broken_off_before() {
     assert_eq!(node.scene.stored("hello/stdout"), b"new\n");
     assert_eq!(node.scene.manifest()["missing"], json!(null));
 }
+
+/// A gateway on the way that has lost sight of the store says 404 of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_gateway_says_is_missing_is_not_given_up() {
+    let mut node = Node::new("#!/bin/sh\necho out\necho result > result\n").await;
+    node.scene = node.scene.files(&["result"]);
+    let submission = node.bring().await.unwrap();
+    assert_eq!(node.run(&submission, &[]).await.code(), Some(0), "{}", node.said());
+    let account = format!("/results/hello/.bridge/{}", node.scene.token);
+    let door = node.scene.server.door();
+    let by_gateway = (404, "");
+    door.refuse("GET", &account, by_gateway, 1);
+    let error = node.take(0).await.unwrap_err();
+    assert!(!error.is_final && error.message.contains("status 404"), "{error}");
+
+    for method in ["HEAD", "GET"] {
+        door.refuse(method, "/results/hello/result", by_gateway, 1);
+    }
+    let error = node.take(0).await.unwrap_err();
+    assert!(!error.is_final && error.message.contains("results:hello/result"), "{error}");
+
+    door.refuse("HEAD", "/results/hello/result", by_gateway, 1);
+    let outputs = node.take(0).await.unwrap();
+    assert_eq!(keys(&outputs), ["hello/script", "hello/stdout", "hello/stderr", "hello/result"]);
+    assert_eq!(node.scene.manifest()["complete"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_store_itself_says_is_missing_is_missing() {
+    let mut node = Node::new("#!/bin/sh\necho out\necho result > result\n").await;
+    node.scene = node.scene.files(&["result"]);
+    let submission = node.bring().await.unwrap();
+    assert_eq!(node.run(&submission, &[]).await.code(), Some(0), "{}", node.said());
+    std::fs::remove_file(node.scene.server.object_path("results", "hello/result")).unwrap();
+    let error = node.take(0).await.unwrap_err();
+    assert!(error.is_final && error.message.contains("it is not there"), "{error}");
+}
+
+/// Each attempt has an account of its own, and only the last is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_accounts_of_earlier_attempts_are_removed_with_the_last() {
+    let mut node = Node::new("#!/bin/sh\necho out\n").await;
+    let uid = node.scene.plan.uid.clone();
+    let other = "hello/.bridge/bridge-4567-1";
+    node.scene.store("results", other, b"start\n");
+    let mut accounts = Vec::new();
+    for attempt in 1..=3 {
+        node.scene.token = bridge_core::ids::SubmitToken::derive(&uid, attempt);
+        let submission = node.bring().await.unwrap();
+        assert_eq!(node.run(&submission, &[]).await.code(), Some(0), "{}", node.said());
+        let account = node.scene.server.object_path("results", &format!("hello/.bridge/{}", node.scene.token));
+        assert!(account.exists());
+        accounts.push(account);
+    }
+    node.take(0).await.unwrap();
+    assert!(accounts.iter().all(|account| !account.exists()), "{accounts:?}");
+    assert!(node.scene.server.object_path("results", other).exists(), "it is another job's");
+}
