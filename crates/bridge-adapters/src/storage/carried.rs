@@ -11,9 +11,9 @@ use futures::StreamExt;
 use super::bring::carried;
 use super::error::{Kind, StorageError};
 use super::items::{REPORT_FOLDER, SCRIPT, object};
-use super::manifest::Manifest;
-use super::send::{Sent, digest};
-use super::take::{Errand, entry, told};
+use super::manifest::{Entry, Manifest};
+use super::send::{SendError, Sent, digest};
+use super::take::{Errand, Trouble, entry, told};
 
 /// How long a job that was cancelled may still be sending; Slurm gives it 30 seconds by default.
 const GRACE: Duration = Duration::from_secs(45);
@@ -124,27 +124,42 @@ impl Errand<'_> {
     /// Looks what the job has sent, and adds what only we have.
     pub(super) async fn collect(&self) -> Result<Vec<Output>, StagingError> {
         let report = self.report().await?;
+        let before = match self.manifest_there().await {
+            Ok(before) => before,
+            // With an account it is not needed.
+            Err(_) if report.is_some() => Manifest::default(),
+            Err(error) => return Err(error.after_job()),
+        };
         if report.is_none()
-            && let Some(done) = self.done_before(&self.manifest_there().await.map_err(StorageError::after_job)?)
+            && let Some(done) = self.done_before(&before)
         {
             return done;
         }
         let outputs = carried(self.upload, false);
         self.meter.expect(outputs.len() + 1, None);
 
-        let mut manifest = self.manifest();
-        if let Some(text) = self.script().await? {
-            self.store.ensure_bucket(&self.upload.bucket).await.map_err(StorageError::after_job)?;
-            let script = object(self.upload, SCRIPT);
-            let length = Some(text.len() as u64);
-            let content = futures::stream::once(async move { Ok(text) }).boxed();
-            let sent = self.store.send(&script, content, length, self.job.token.as_str(), self.meter).await;
-            manifest.files.push(entry(&script, &sent.map_err(|error| self.not_sent(error))?));
+        let (mut manifest, mut trouble) = (self.manifest(), Trouble::default());
+        match self.send_script().await {
+            Ok(sent) => manifest.files.extend(sent),
+            Err(error) => trouble.add_script(&error),
         }
-        let troubles = self.all_arrived(outputs, report.as_ref(), &mut manifest).await?;
-        let (missing, reasons) = troubles.into_iter().unzip();
-        manifest.missing = missing;
-        self.close(manifest, reasons, report.as_ref()).await
+        for (name, reason) in self.all_arrived(outputs, report.as_ref(), &before, &mut manifest).await? {
+            trouble.add(&name, reason, false);
+        }
+        self.close(manifest, trouble, report.as_ref()).await
+    }
+
+    async fn send_script(&self) -> Result<Option<Entry>, StorageError> {
+        let Some(text) = self.script().await? else { return Ok(None) };
+        self.store.ensure_bucket(&self.upload.bucket).await?;
+        let script = object(self.upload, SCRIPT);
+        let length = Some(text.len() as u64);
+        let content = futures::stream::once(async move { Ok(text) }).boxed();
+        match self.store.send(&script, content, length, self.job.token.as_str(), self.meter).await {
+            Ok(sent) => Ok(Some(entry(&script, &sent))),
+            Err(SendError::Store(error)) => Err(error),
+            Err(SendError::Source(error)) => Err(StorageError::new(Kind::Passing, error.to_string())),
+        }
     }
 
     /// All that an earlier process has found and written down, before it could save that it had. The job's own account
@@ -163,9 +178,13 @@ impl Errand<'_> {
     }
 
     /// Looks which listed files the job has sent. Returns those that are missing, and why.
-    pub(super) async fn collect_files(&self, manifest: &mut Manifest) -> Result<Vec<(String, String)>, StagingError> {
+    pub(super) async fn collect_files(
+        &self,
+        before: &Manifest,
+        manifest: &mut Manifest,
+    ) -> Result<Vec<(String, String)>, StagingError> {
         let report = self.report().await?;
-        self.all_arrived(carried(self.upload, true), report.as_ref(), manifest).await
+        self.all_arrived(carried(self.upload, true), report.as_ref(), before, manifest).await
     }
 
     /// Its content is in the manifest now, and nobody reads those of earlier attempts; that one could not be removed
@@ -187,13 +206,14 @@ impl Errand<'_> {
         &self,
         outputs: Vec<(String, OutgoingSource)>,
         report: Option<&Report>,
+        before: &Manifest,
         manifest: &mut Manifest,
     ) -> Result<Vec<(String, String)>, StagingError> {
         let mut troubles = Vec::new();
         for (name, source) in outputs {
             let object = object(self.upload, &name);
             let told = report.and_then(|report| report.of(&name));
-            match self.arrived(&object, told).await? {
+            match self.arrived(&object, told, before).await? {
                 Ok(Some(sent)) => {
                     manifest.files.push(entry(&object, &sent));
                     let is_of_another_run = report.is_some_and(|report| match report.run(self.outcome) {
@@ -224,12 +244,16 @@ impl Errand<'_> {
     async fn close(
         &self,
         mut manifest: Manifest,
-        mut reasons: Vec<String>,
+        trouble: Trouble,
         report: Option<&Report>,
     ) -> Result<Vec<Output>, StagingError> {
-        manifest.complete = true;
+        let Trouble { missing, mut reasons, may_pass } = trouble;
+        manifest.complete = !may_pass;
+        manifest.missing = missing;
         self.write(&manifest).await?;
-        self.forget_report().await;
+        if !may_pass {
+            self.forget_report().await;
+        }
         let sent = manifest.outputs(&self.upload.bucket);
         if reasons.is_empty() {
             return Ok(sent);
@@ -243,7 +267,7 @@ impl Errand<'_> {
             Some(Run::Whole) => None,
         };
         reasons.splice(..0, first.map(str::to_owned));
-        Err(StagingError { message: told(&reasons, sent.len()), is_final: true, sent })
+        Err(StagingError { message: told(&reasons, sent.len()), is_final: !may_pass, sent })
     }
 
     /// The job's account, whole if it becomes so in time; `None` if it never began one.
@@ -270,6 +294,7 @@ impl Errand<'_> {
         &self,
         object: &ObjectRef,
         told: Option<&Told>,
+        before: &Manifest,
     ) -> Result<Result<Option<Sent>, String>, StagingError> {
         let (size, known) = match told {
             Some(Told::Missing) => return Ok(Err("the job did not write it".to_owned())),
@@ -292,9 +317,15 @@ impl Errand<'_> {
         if size.is_some_and(|size| size != head.size) {
             return Ok(Err(format!("{} bytes arrived, but the job sent {}", head.size, size.unwrap_or_default())));
         }
-        let sha256 = match known {
-            Some(known) if head.size > READ_BACK => known,
-            known => {
+        let compared = before.checksum_of(&object.key, head.etag.as_deref());
+        let compared = compared.filter(|_| before.token == self.job.token.as_str());
+        let sha256 = match (known, compared) {
+            (Some(known), _) if head.size > READ_BACK => known,
+            // An earlier try has read it, and it is the same object still.
+            (known, Some(compared)) if known.as_ref().is_none_or(|known| known.eq_ignore_ascii_case(compared)) => {
+                compared.to_owned()
+            }
+            (known, _) => {
                 let (_, content) = self.store.get(object).await.map_err(StorageError::after_job)?;
                 let (_, sha256) = digest(content).await.map_err(|error| StagingError::passing(error.to_string()))?;
                 if known.is_some_and(|known| !known.eq_ignore_ascii_case(&sha256)) {
@@ -305,15 +336,6 @@ impl Errand<'_> {
         };
         self.meter.add(head.size);
         Ok(Ok(Some(Sent { size: head.size, sha256, etag: head.etag, in_one_piece: true })))
-    }
-
-    fn not_sent(&self, error: super::send::SendError) -> StagingError {
-        match error {
-            super::send::SendError::Store(error) => error.after_job(),
-            super::send::SendError::Source(error) => {
-                StorageError::new(Kind::Passing, format!("the script of {}: {error}", self.plan.key)).after_job()
-            }
-        }
     }
 }
 

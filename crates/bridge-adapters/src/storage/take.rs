@@ -31,6 +31,8 @@ const LOG_PAUSE: Duration = Duration::from_millis(250);
 /// Files up to this size are sent several at a time: there the round trips take longer than the bytes.
 const SMALL: u64 = 1024 * 1024;
 const SMALL_AT_A_TIME: u32 = 4;
+/// Objects in a row that the store did not take, after which it is asked whether it takes anything.
+const REFUSED_IN_A_ROW: usize = 3;
 
 /// All that sending a job's outputs needs.
 pub(super) struct Errand<'a> {
@@ -75,17 +77,22 @@ impl There {
 
 /// What could not be sent although the store took all else.
 #[derive(Default)]
-struct Trouble {
-    missing: Vec<String>,
-    reasons: Vec<String>,
-    may_pass: bool,
+pub(super) struct Trouble {
+    pub(super) missing: Vec<String>,
+    pub(super) reasons: Vec<String>,
+    pub(super) may_pass: bool,
 }
 
 impl Trouble {
-    fn add(&mut self, name: &str, reason: String, may_pass: bool) {
+    pub(super) fn add(&mut self, name: &str, reason: String, may_pass: bool) {
         self.missing.push(name.to_owned());
         self.reasons.push(reason);
         self.may_pass |= may_pass;
+    }
+
+    /// The script beside the outputs is a copy for the reader, and keeps none of them back.
+    pub(super) fn add_script(&mut self, error: &StorageError) {
+        self.add(SCRIPT, format!("the script could not be kept beside the outputs: {error}"), true);
     }
 }
 
@@ -117,8 +124,11 @@ impl Errand<'_> {
                 (item, object, delivered)
             }
         };
+        let mut refused_in_a_row = 0;
         let mut deliveries = futures::stream::iter(items).map(deliver).buffered(SMALL_AT_A_TIME as usize);
         while let Some((item, object, delivered)) = deliveries.next().await {
+            // One object may be more than a quota or a proxy lets through, or under a policy of its own.
+            refused_in_a_row = if matches!(delivered, Err(Failure::Store(_))) { refused_in_a_row + 1 } else { 0 };
             match delivered {
                 Ok(Some((sent, is_new))) => {
                     manifest.files.push(entry(&object, &sent));
@@ -130,11 +140,19 @@ impl Errand<'_> {
                 }
                 Ok(None) => trouble.add(&item.name, self.not_written(&item, &object), false),
                 Err(Failure::Item { reason, may_pass }) => trouble.add(&item.name, reason, may_pass),
-                Err(Failure::Store(error)) => return Err(self.so_far(error, &manifest)),
+                Err(Failure::Store(error)) => {
+                    if refused_in_a_row >= REFUSED_IN_A_ROW {
+                        if self.write(&manifest).await.is_err() {
+                            return Err(self.so_far(error, &manifest));
+                        }
+                        refused_in_a_row = 0;
+                    }
+                    trouble.add(&item.name, error.message, !error.is_final);
+                }
             }
         }
         if files_are_carried {
-            for (name, reason) in self.collect_files(&mut manifest).await? {
+            for (name, reason) in self.collect_files(&before, &mut manifest).await? {
                 trouble.add(&name, reason, false);
             }
         }
@@ -222,7 +240,7 @@ impl Errand<'_> {
     }
 
     /// The script, where its text is known. One that is an object is read anew: see the remark in the manifest.
-    pub(super) async fn script(&self) -> Result<Option<Bytes>, StagingError> {
+    pub(super) async fn script(&self) -> Result<Option<Bytes>, StorageError> {
         match &self.plan.script {
             ScriptSource::Inline(text) => Ok(Some(Bytes::from(text.clone()))),
             ScriptSource::Remote(_) => Ok(None),
@@ -230,16 +248,20 @@ impl Errand<'_> {
                 Ok(text) => Ok(Some(Bytes::from(text))),
                 // It was there when it was needed; that its owner took it away is no fault of the outputs.
                 Err(error) if matches!(error.kind, Kind::NoObject | Kind::NoBucket | Kind::Refused) => Ok(None),
-                Err(error) => Err(error.after_job()),
+                Err(error) => Err(error),
             },
         }
     }
 
     async fn items(&self, trouble: &mut Trouble, files_are_carried: bool) -> Result<Vec<Item>, StagingError> {
         let mut items = Vec::new();
-        if let Some(text) = self.script().await? {
-            let size = Some(text.len() as u64);
-            items.push(Item { name: SCRIPT.to_owned(), source: Source::Text(text), size });
+        match self.script().await {
+            Ok(Some(text)) => {
+                let size = Some(text.len() as u64);
+                items.push(Item { name: SCRIPT.to_owned(), source: Source::Text(text), size });
+            }
+            Ok(None) => {}
+            Err(error) => trouble.add_script(&error),
         }
         if self.manager.logs().is_some() {
             for (name, stream) in standard_outputs(self.plan.target.manager) {

@@ -13,6 +13,7 @@ use bridge_core::staging::{Output, Staging as _};
 use bridge_testkit::s3::Request;
 use bytes::Bytes;
 
+use super::carry::Node;
 use super::{Scene, credentials, object, sha256};
 
 const DENIED: (u16, &str) = (403, "AccessDenied");
@@ -139,12 +140,16 @@ async fn what_the_keys_may_not_do_is_told_and_may_be_granted() {
     }
     scene.bring().await.unwrap();
 
-    scene.desk.files.insert("large".to_owned(), Bytes::from(vec![7; 12_000_000]));
-    for (method, path, named) in [
+    for (content, (method, path, named)) in [
         ("PUT", "/results/hello/stdout", "results:hello/stdout"),
         ("POST", "/results/hello/large", "results:hello/large"),
         ("PUT", "/results/hello/large", "results:hello/large"),
-    ] {
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // What was sent while another object was refused would not be sent again.
+        scene.desk.files.insert("large".to_owned(), Bytes::from(vec![u8::try_from(content).unwrap(); 12_000_000]));
         scene.server.door().refuse(method, path, DENIED, 1);
         let error = scene.take().await.unwrap_err();
         assert!(!error.is_final && error.message.contains("AccessDenied"), "{error}");
@@ -196,17 +201,21 @@ async fn keys_that_may_not_list_still_send_everything() {
 #[tokio::test]
 async fn a_place_that_is_missing_after_a_job_is_waited_for() {
     let mut scene = Scene::new().await.files(&["file", "large"]);
-    scene.desk.files.insert("file".to_owned(), Bytes::from_static(b"result"));
-    scene.desk.files.insert("large".to_owned(), Bytes::from(vec![7; 9_000_000]));
-    let door = scene.server.door();
-    for (method, path, answer) in [
+    for (content, (method, path, answer)) in [
         ("PUT", "/results/hello/file", (404, "NoSuchBucket")),
         ("PUT", "/results/hello/file", (404, "")),
         ("POST", "/results/hello/large", (404, "NoSuchBucket")),
         ("PUT", "/results/hello/large", (404, "")),
         ("PUT", "/results/hello/manifest.json", (404, "")),
-    ] {
-        door.refuse(method, path, answer, 1);
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // What was sent while another object was refused would not be sent again.
+        let content = u8::try_from(content).unwrap();
+        scene.desk.files.insert("file".to_owned(), Bytes::from(vec![content; 6]));
+        scene.desk.files.insert("large".to_owned(), Bytes::from(vec![content; 9_000_000]));
+        scene.server.door().refuse(method, path, answer, 1);
         let error = scene.take().await.unwrap_err();
         assert!(!error.is_final && error.message.contains("writing \"results:hello/"), "{answer:?}: {error}");
         assert!(!error.message.contains("put it there"), "{answer:?}: {error}");
@@ -243,4 +252,93 @@ async fn what_comes_back_changed_is_not_taken() {
     let error = scene.bring().await.unwrap_err();
     assert!(!error.is_final && error.message.contains("results:hello/file"), "{error}");
     assert!(error.message.contains("does not match its checksum"), "{error}");
+}
+
+/// More than a quota or a proxy lets through, or under a policy of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_the_store_does_not_take_keeps_back_no_other() {
+    for answer in [(403, "QuotaExceeded"), (413, ""), (500, "InternalError")] {
+        let mut scene = Scene::new().await.files(&["large", "one", "two", "three"]);
+        scene.desk.files.insert("large".to_owned(), Bytes::from(vec![7; 9_000_000]));
+        for name in ["one", "two", "three"] {
+            scene.desk.files.insert(name.to_owned(), Bytes::from_static(b"small"));
+        }
+        scene.server.door().refuse("PUT", "/results/hello/large", answer, usize::MAX);
+        let error = scene.take().await.unwrap_err();
+        assert!(!error.is_final && error.message.contains("results:hello/large"), "{answer:?}: {error}");
+        for name in ["one", "two", "three"] {
+            assert_eq!(scene.stored(&format!("hello/{name}")), b"small");
+        }
+        assert_eq!(error.sent.len(), 3 + 3, "{answer:?}");
+        assert_eq!(scene.manifest()["complete"], false);
+        assert_eq!(scene.manifest()["missing"], serde_json::json!(["large"]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_takes_nothing_is_not_asked_for_each_object() {
+    let names: Vec<String> = (0..20).map(|number| format!("file-{number:02}")).collect();
+    let listed: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut scene = Scene::new().await.files(&listed);
+    for name in &names {
+        scene.desk.files.insert(name.clone(), Bytes::from_static(b"small"));
+    }
+    let door = scene.server.door();
+    let standard = ["script", "stdout", "stderr"];
+    for name in listed.iter().chain(&standard) {
+        door.refuse("PUT", &format!("/results/hello/{name}"), DENIED, usize::MAX);
+    }
+    door.refuse("PUT", "/results/hello/manifest.json", DENIED, 1);
+    let error = scene.take().await.unwrap_err();
+    assert!(!error.is_final && error.message.contains("AccessDenied"), "{error}");
+    assert_eq!(door.puts("/results/hello/file-19"), 0);
+
+    // It takes something: then each object is worth a try.
+    let error = scene.take().await.unwrap_err();
+    assert!(!error.is_final && error.message.contains("and 18 more"), "{error}");
+    assert!(door.puts("/results/hello/file-19") > 0);
+}
+
+/// Keys that were narrowed after the job, or a policy on the name.
+#[tokio::test]
+async fn a_script_that_cannot_be_kept_beside_the_outputs_keeps_none_of_them_back() {
+    for (method, path) in [("GET", "/data/script"), ("PUT", "/results/hello/script")] {
+        let mut scene = Scene::new().await.files(&["file"]);
+        scene.store("data", "script", b"#!/bin/sh\n");
+        scene.plan.script = ScriptSource::Object(object("data", "script"));
+        scene.desk.stdout = Bytes::from_static(b"out");
+        scene.desk.files.insert("file".to_owned(), Bytes::from_static(b"result"));
+        scene.bring().await.unwrap();
+        scene.server.door().refuse(method, path, DENIED, usize::MAX);
+        let error = scene.take().await.unwrap_err();
+        let named = if method == "GET" { "data:script" } else { "results:hello/script" };
+        assert!(!error.is_final && error.message.contains(named), "{error}");
+        assert_eq!((scene.stored("hello/stdout"), scene.stored("hello/file")), (b"out".to_vec(), b"result".to_vec()));
+        assert_eq!((error.sent.len(), &scene.manifest()["missing"]), (3, &serde_json::json!(["script"])));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_that_cannot_be_kept_beside_what_a_job_sent_keeps_none_of_it_back() {
+    for (method, path) in [("GET", "/data/script"), ("PUT", "/results/hello/script")] {
+        let mut node = Node::new("").await;
+        node.scene = node.scene.files(&["result"]);
+        node.scene.store("data", "script", b"#!/bin/sh\necho out\necho result > result\n");
+        node.scene.plan.script = ScriptSource::Object(object("data", "script"));
+        let submission = node.bring().await.unwrap();
+        assert_eq!(node.run(&submission, &[]).await.code(), Some(0), "{}", node.said());
+        let door = node.scene.server.door();
+        door.refuse(method, path, DENIED, 2);
+        for _ in 0..2 {
+            let error = node.take(0).await.unwrap_err();
+            assert!(!error.is_final && error.message.contains("the script could not be kept"), "{error}");
+            assert_eq!(error.sent.len(), 3);
+            let manifest = node.scene.manifest();
+            assert_eq!((&manifest["complete"], &manifest["missing"]), (&false.into(), &serde_json::json!(["script"])));
+        }
+        let read_back = |one: &&Request| one.method == "GET" && one.path == "/results/hello/result";
+        assert_eq!(door.seen().iter().filter(read_back).count(), 1, "what was compared is known");
+        assert_eq!(node.take(0).await.unwrap().len(), 4);
+        assert_eq!(node.scene.manifest()["complete"], true);
+    }
 }
