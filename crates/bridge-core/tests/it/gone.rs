@@ -28,14 +28,12 @@ fn ended_after(answers: impl IntoIterator<Item = Result<Option<Sighting>, Manage
     }
 }
 
-fn gone() -> Result<Option<Sighting>, ManagerError> {
-    Ok(Some(Sighting::Gone))
-}
+const GONE: Option<Sighting> = Some(Sighting::Gone);
 
 #[test]
 fn it_is_given_up_after_a_row_of_answers() {
-    assert_eq!(ended_after((0..6).map(|_| gone())), None);
-    assert_eq!(ended_after((0..8).map(|_| gone())), Some(Ending::Lost { id: RemoteId::new("7") }));
+    assert_eq!(ended_after((0..6).map(|_| Ok(GONE))), None);
+    assert_eq!(ended_after((0..8).map(|_| Ok(GONE))), Some(Ending::Lost { id: RemoteId::new("7") }));
 }
 
 #[test]
@@ -43,7 +41,7 @@ fn a_row_that_is_broken_begins_anew() {
     let unaccounted = || Ok(Some(Sighting::Unaccounted { why: "slurmdbd is down".to_owned() }));
     let away = || Err(ManagerError::new("slurm", "poll", ErrorKind::Unreachable, "connection refused"));
     for silence in [unaccounted as fn() -> _, away] {
-        let answers = [gone()].into_iter().chain((0..60).map(|_| silence())).chain([gone(), gone()]);
+        let answers = [Ok(GONE)].into_iter().chain((0..60).map(|_| silence())).chain([Ok(GONE), Ok(GONE)]);
         assert_eq!(ended_after(answers), None, "an answer before the silence says nothing about the time after it");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bridge_core::clock::Instant;
 use bridge_core::ids::RemoteId;
-use bridge_core::manager::{ErrorKind, Found, Guarantee, ManagerError, SubmitError, Submitted};
+use bridge_core::manager::{ErrorKind, Guarantee, ManagerError, SubmitError, Submitted};
 use bridge_core::record::{JobRecord, JobState};
 use bridge_core::state::{Effect, Event, Machine, Rules, Wishes};
 
