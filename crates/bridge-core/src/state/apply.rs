@@ -131,11 +131,12 @@ impl Machine {
 
     /// There will be no further submission of this attempt. One before it may have arrived, and is looked for first.
     fn not_to_be_submitted(&mut self, reason: NotSubmitted, now: Instant) {
-        let is_submitting = matches!(self.record.state, JobState::Submitting { .. });
-        if !is_submitting && self.record.remade_for.is_some() {
-            self.intend(now);
-        } else if !self.record.doubt {
-            return self.finish(Ending::NeverSubmitted { reason }, now);
+        match self.record.state {
+            JobState::Submitting { .. } if self.record.doubt => {}
+            JobState::Submitting { .. } => return self.finish(Ending::NeverSubmitted { reason }, now),
+            _ if self.record.remade_for.is_some() => self.intend(now),
+            // It was looked for when it was held back; what arrived later is swept.
+            _ => return self.finish(Ending::NeverSubmitted { reason }, now),
         }
         self.memory.fresh = None;
         self.memory.given_up = Some(reason);

@@ -151,6 +151,18 @@ fn a_job_whose_input_was_deleted_while_its_manager_was_away_ends() {
 }
 
 #[test]
+fn a_job_in_doubt_whose_input_was_deleted_while_it_was_held_back_ends() {
+    let wishes = |spent: Duration| Wishes { suspend: (1..1500).contains(&spent.as_secs()), ..Wishes::default() };
+    for guarantee in [Guarantee::TwoPhase, Guarantee::OwnKey, Guarantee::LookUp] {
+        let machine = Machine::begin(JobRecord::new("uid", "worker"));
+        let troubles = Troubles { input_gone_after: Some(1), in_doubt: true };
+        let (machine, done) = lived(machine, Duration::from_mins(20), guarantee, &wishes, &troubles);
+        ended_without_its_input(&machine);
+        assert_eq!(done, ["stage in", "submit", "stage in", "sweep"], "{guarantee:?}");
+    }
+}
+
+#[test]
 fn a_job_whose_input_was_deleted_before_another_process_took_it_over_ends() {
     let submitting = || {
         let mut record = JobRecord::new("uid", "before");
