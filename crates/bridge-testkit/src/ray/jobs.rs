@@ -52,6 +52,7 @@ pub(super) struct Job {
     pub(super) log: PathBuf,
     progress: Mutex<Progress>,
     stop: Notify,
+    give_up: Notify,
     /// The group of its processes, while it runs.
     group: Mutex<Option<Pid>>,
 }
@@ -81,7 +82,15 @@ impl Job {
             has_node: false,
             exit_code: None,
         };
-        Self { id, request, log, progress: Mutex::new(progress), stop: Notify::new(), group: Mutex::new(None) }
+        Self {
+            id,
+            request,
+            log,
+            progress: Mutex::new(progress),
+            stop: Notify::new(),
+            give_up: Notify::new(),
+            group: Mutex::new(None),
+        }
     }
 
     pub(super) fn progress(&self) -> Progress {
@@ -95,6 +104,11 @@ impl Job {
             self.stop.notify_one();
         }
         !ended
+    }
+
+    /// As if it had waited for as long as a job may.
+    pub(super) fn give_up_waiting(&self) {
+        self.give_up.notify_one();
     }
 
     /// Ends its processes at once, as the end of a head does.
@@ -117,7 +131,10 @@ impl Job {
     pub(super) async fn run(self: Arc<Self>, options: Options, folder: PathBuf, package: Option<Bytes>) {
         if self.request.cpus > options.cpus {
             // A stop is heard only by what has started.
-            tokio::time::sleep(options.start_timeout).await;
+            tokio::select! {
+                () = tokio::time::sleep(options.start_timeout) => {}
+                () = self.give_up.notified() => {}
+            }
             let message = format!(
                 "Job supervisor actor failed to start within {:?} seconds. This timeout can be configured by setting the \
                  environment variable RAY_JOB_START_TIMEOUT_SECONDS.",

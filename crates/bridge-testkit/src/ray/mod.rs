@@ -98,6 +98,11 @@ impl RayServer {
         state.session = session_name();
     }
 
+    /// Lets the time for which jobs may stay PENDING end now, for those that wait.
+    pub fn give_up_waiting(&self) {
+        self.head.lock().jobs.values().for_each(|job| job.give_up_waiting());
+    }
+
     /// Forgets one job, as `DELETE` does.
     #[must_use]
     pub fn forget(&self, id: &str) -> bool {

@@ -80,7 +80,7 @@ async fn inputs_that_a_dead_process_held_are_asked_for_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_job_that_waits_says_so_and_ends_as_cancelled() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::patient().await;
     let job = with_properties(command("waits", "true"), &json!({"entrypoint_num_cpus": 500}));
     let tracked = submit(&cluster.manager, &job).await;
     let Sighting::Alive(Phase::Queued { reason }, facts) = look(&cluster.manager, &tracked).await else {
@@ -93,6 +93,7 @@ async fn a_stopped_job_that_waits_says_so_and_ends_as_cancelled() {
         panic!("it waits")
     };
     assert!(facts.note.unwrap().contains("RAY_JOB_START_TIMEOUT_SECONDS"));
+    cluster.server.give_up_waiting();
     let (outcome, facts) = ended(&cluster.manager, &cancelling).await;
     assert_eq!((outcome.verdict, facts.started), (Verdict::Cancelled, None));
 }
@@ -182,7 +183,7 @@ async fn few_jobs_are_asked_about_one_by_one_and_many_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn load_counts_what_waits() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::patient().await;
     submit(&cluster.manager, &with_properties(command("waits", "true"), &json!({"num_cpus": 500}))).await;
     let running =
         submit(&cluster.manager, &with_properties(command("runs", "sleep 60"), &json!({"num_cpus": 1}))).await;

@@ -69,7 +69,16 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> Self {
-        Self::with(Options { token: Some(TOKEN.to_owned()), ..quick() }, &Secret::new(&[("token", TOKEN)])).await
+        Self::with_token(quick()).await
+    }
+
+    /// One on which a job that waits does so for as long as a test takes.
+    async fn patient() -> Self {
+        Self::with_token(Options { start_timeout: Options::default().start_timeout, ..quick() }).await
+    }
+
+    async fn with_token(options: Options) -> Self {
+        Self::with(Options { token: Some(TOKEN.to_owned()), ..options }, &Secret::new(&[("token", TOKEN)])).await
     }
 
     async fn with(options: Options, secret: &Secret) -> Self {
