@@ -4,6 +4,7 @@
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
 mod local;
+mod programs;
 mod ray;
 mod slurm;
 mod storage;

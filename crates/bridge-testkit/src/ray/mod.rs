@@ -188,12 +188,16 @@ impl Head {
 }
 
 /// `python`, which entrypoints call, is `python3` on many machines.
+///
+/// A link, no script: a file that this process writes cannot be executed while a child that another thread starts at the
+/// same moment holds it open.
 fn make_python(folder: &Path) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
     std::fs::create_dir(folder)?;
-    let program = folder.join("python");
-    std::fs::write(&program, "#!/bin/sh\nexec python3 \"$@\"\n")?;
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut programs = std::env::split_paths(&path).map(|place| place.join("python3"));
+    if let Some(program) = programs.find(|program| program.is_file()) {
+        std::os::unix::fs::symlink(program, folder.join("python"))?;
+    }
     Ok(())
 }
 

@@ -1,12 +1,12 @@
 //! Processes are killed with SIGKILL where it hurts most; the job runs once or is known not to have run.
 
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use bridge_core::manager::{Found, ResourceManager, Sighting, Verdict};
 use bridge_core::plan::Submission;
 
 use super::{Machine, PATIENCE, fresh_token, kill, processes, submission, tracked, until};
+use crate::programs;
 
 /// A script that leaves one line for every time that it is run.
 fn counting_script(machine: &Machine, then: &str) -> String {
@@ -101,8 +101,7 @@ async fn a_supervisor_that_comes_late_finds_its_job_called_off() {
     let (own, waits, go) = (own.display(), waits.display(), go.display());
     let text =
         format!("#!/bin/sh\necho $$ > '{waits}'\nuntil [ -e '{go}' ]; do sleep 0.05; done\nexec '{own}' \"$@\"\n");
-    std::fs::write(&slow, text).unwrap();
-    std::fs::set_permissions(&slow, std::fs::Permissions::from_mode(0o700)).unwrap();
+    programs::write(&slow, &text);
     let runner = machine.start_runner(&token).env("BRIDGE_TEST_SUPERVISOR", &slow).spawn().unwrap();
     machine.written("waits").await;
     kill(runner);
