@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use serde_json::json;
 
-use super::{Machine, config, processes, submission, tracked, until, with_properties};
+use super::{Machine, PATIENCE, config, processes, submission, tracked, until, with_properties};
 
 #[tokio::test]
 async fn a_job_sees_a_short_environment_and_its_own_folder() {
@@ -88,7 +88,7 @@ async fn a_job_that_ignores_sigterm_is_killed_after_the_grace() {
 
 #[tokio::test]
 async fn a_job_that_cleans_up_on_sigterm_is_cancelled_with_its_code() {
-    let machine = Machine::new();
+    let machine = Machine::with_grace(PATIENCE);
     let script = "trap 'echo cleaned > cleaned; exit 7' TERM; echo ready > ready; while :; do sleep 0.1; done";
     let job = machine.submit(&submission(script)).await;
     machine.written(&format!("jobs/{}/work/ready", job.token)).await;
