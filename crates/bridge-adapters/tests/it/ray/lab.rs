@@ -8,9 +8,10 @@ use secrecy::ExposeSecret;
 
 use super::*;
 
-/// The manager of a lab's Ray.
-fn manager_of(ray: &lab::Ray, token: &str) -> RayManager {
-    manager_at(ray.url.as_str(), &Secret::new(&[("token", token)]))
+/// The manager of a lab's Ray, which has one machine with much else to do: a request may take longer than in production.
+fn manager_of(ray: &lab::Ray, secret: &Secret) -> RayManager {
+    let config = Config { timeout: Duration::from_mins(2), ..Config::new(ray.url.as_str()) };
+    RayManager::new(config, Arc::new(secret.clone())).unwrap()
 }
 
 struct RealRay {
@@ -23,9 +24,13 @@ impl RealRay {
     async fn new(lab: &Lab) -> Self {
         let ray = lab.ray().await.unwrap();
         let token = ray.token.expose_secret().to_owned();
-        Self { manager: manager_of(&ray, &token), token, home: ray.home }
+        Self { manager: manager_of(&ray, &Secret::new(&[("token", &token)])), token, home: ray.home }
     }
 }
+
+/// Ray writes its own first line into the log after it has started the job: at any place among the job's first lines,
+/// unless the job waits for it.
+const AFTER_RAYS_LINE: &str = "\nuntil grep -q '^Running entrypoint' \"/proc/$$/fd/1\"; do sleep 0.1; done\n";
 
 #[async_trait]
 impl Subject for RealRay {
@@ -41,18 +46,17 @@ impl Subject for RealRay {
         match wanted {
             // It stays for 15 minutes after its stop.
             Sample::Queues => None,
-            // Ray's own first line comes at any place among the first lines of a job.
             Sample::Prints(_) => {
                 let job = sample(wanted, token)?;
                 let Script::Text(text) = job.script else { return None };
-                Some(Submission { script: Script::Text(text.replacen('\n', "\nsleep 1\n", 1)), ..job })
+                Some(Submission { script: Script::Text(text.replacen('\n', AFTER_RAYS_LINE, 1)), ..job })
             }
             other => sample(other, token),
         }
     }
 
     fn max_wait(&self) -> Duration {
-        Duration::from_mins(2)
+        PATIENCE
     }
 
     fn look_again_after(&self) -> Duration {
@@ -200,11 +204,11 @@ async fn a_real_ray_that_is_started_again_has_another_token_and_no_memory() {
     let own = Lab::own("rayhead");
     let ray = own.ray().await.unwrap();
     let secret = Secret::new(&[("token", "wrong"), ("password", "never sent")]);
-    let manager = manager_at(ray.url.as_str(), &secret);
+    let manager = manager_of(&ray, &secret);
     let job = command(&unique("head"), "sleep 300");
     let Err(SubmitError::NotSubmitted(error)) = manager.submit(&job).await else { panic!("the token is wrong") };
     assert!(error.kind == ErrorKind::Credential && error.message.contains("`token`"), "{error}");
-    let none = manager_at(ray.url.as_str(), &Secret::default());
+    let none = manager_of(&ray, &Secret::default());
     let error = none.poll(&[tracked(&job.token)]).await.unwrap_err();
     assert!(error.kind == ErrorKind::Credential && error.message.contains("asks for a token"), "{error}");
 

@@ -34,8 +34,19 @@ pub(super) async fn follow(manager: &RayManager, job: &Tracked, from: LogCursor,
     (text, cursor)
 }
 
-/// Prints a line whenever the test says so.
-const TALKER: &str = "import os, time\nn = 0\nwhile not os.path.exists(os.environ['CUE'] + '.end'):\n    if os.path.exists(os.environ['CUE'] + f'.{n}'):\n        print(f'line {n} ü', flush=True)\n        n += 1\n    time.sleep(0.01)\nprint('the end')\n";
+/// Prints a line whenever the test says so; not before Ray's own first line is in the log, which comes at any time.
+const TALKER: &str = "\
+import os, time
+while b'Running entrypoint' not in open('/proc/self/fd/1', 'rb').read():
+    time.sleep(0.01)
+n = 0
+while not os.path.exists(os.environ['CUE'] + '.end'):
+    if os.path.exists(os.environ['CUE'] + f'.{n}'):
+        print(f'line {n} ü', flush=True)
+        n += 1
+    time.sleep(0.01)
+print('the end')
+";
 
 pub(super) struct Talker {
     folder: tempfile::TempDir,

@@ -24,7 +24,8 @@ use bridge_testkit::ray::{Options, RayServer};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+/// How long anything may take before a test fails: a bound for what hangs, not for what is slow.
+const PATIENCE: Duration = Duration::from_mins(10);
 const TOKEN: &str = "a-token-that-nobody-may-see";
 
 /// A Secret that a test can change.
