@@ -110,14 +110,15 @@ async fn an_end_that_accounting_is_told_late_is_waited_for() {
         let job = cluster.start(&cluster.submission("exit 3", json!({}))).await;
         cluster.ended(&job).await;
         assert!(cluster.emulator.purge_untold(id(&job)));
-        let manager = successor(&cluster);
+        let config = SlurmConfig { end_told_within: AGES, ..SlurmConfig::new(cluster.emulator.url()) };
+        let patient = adapter_with(config, &cluster.folder, credentials("alice", "alice-token"));
         for _ in 0..2 {
-            let seen = look(&manager, &job).await;
+            let seen = look(&patient, &job).await;
             let Sighting::Unaccounted { why } = &seen else { panic!("v0.0.{version}: {seen:?}") };
             assert!(why.contains("does not know its end yet"), "{why}");
         }
         cluster.emulator.tell_ends();
-        let Sighting::Ended(outcome, _) = look(&manager, &job).await else { panic!("v0.0.{version}: it has ended") };
+        let Sighting::Ended(outcome, _) = look(&patient, &job).await else { panic!("v0.0.{version}: it has ended") };
         assert_eq!(outcome.verdict, Verdict::Failed, "v0.0.{version}");
         // But not for ever: slurmctld may have lost it.
         let job = cluster.start(&cluster.submission("exit 3", json!({}))).await;
@@ -125,7 +126,7 @@ async fn an_end_that_accounting_is_told_late_is_waited_for() {
         assert!(cluster.emulator.purge_untold(id(&job)));
         let given_up = |seen: &Sighting| matches!(seen, Sighting::Gone).then_some(());
         let begun = tokio::time::Instant::now();
-        until(&manager, &job, given_up).await;
+        until(&successor(&cluster), &job, given_up).await;
         assert!(begun.elapsed() >= LATE_END, "v0.0.{version}: {:?}", begun.elapsed());
     }
 }

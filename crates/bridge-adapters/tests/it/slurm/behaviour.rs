@@ -7,6 +7,7 @@ use bridge_core::manager::{ErrorKind, Found, LogCursor, LogStream, Logs, Manager
 use jiff::Timestamp;
 
 use super::*;
+use crate::programs;
 
 async fn cluster(options: EmulatorOptions) -> Cluster {
     Cluster::with(options, None).await
@@ -101,10 +102,11 @@ async fn a_job_survives_the_rotation_of_its_token() {
         until(&manager, &job, is_running).await;
 
         cluster.emulator.set_token("alice", "new-token");
-        let error = manager.poll(std::slice::from_ref(&job)).await.unwrap_err();
+        let error = answered_quickly(async || manager.poll(std::slice::from_ref(&job)).await.unwrap_err()).await;
         assert_eq!(error.kind, ErrorKind::Credential, "v0.0.{version}: {error}");
         assert!(error.message.contains("token"), "{error}");
-        let refused = manager.submit(&cluster.submission("true", json!({}))).await.unwrap_err();
+        let another = cluster.submission("true", json!({}));
+        let refused = answered_quickly(async || manager.submit(&another).await.unwrap_err()).await;
         let (SubmitError::NotSubmitted(error) | SubmitError::Unknown(error)) = refused;
         assert_eq!(error.kind, ErrorKind::Credential, "v0.0.{version}: {error}");
 
@@ -354,11 +356,9 @@ async fn the_name_stays_the_users() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_on_the_cluster_is_run_through_its_own_interpreter() {
-    use std::os::unix::fs::PermissionsExt;
     let cluster = Cluster::of_version(42).await;
     let script = cluster.folder.join("its own.sh");
-    std::fs::write(&script, "#!/bin/sh\necho \"own $1\"\n").unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
+    programs::write(&script, "#!/bin/sh\necho \"own $1\"\n");
     let mut job = cluster.submission("", json!({"OutputFileName": "remote.txt"}));
     job.script = Script::Remote(script.display().to_string());
     job.parameters = "one, two".to_owned();

@@ -16,12 +16,17 @@ struct RealCluster {
     token: String,
 }
 
+/// Waits for an end that accounting is told late for as long as in production: a real slurmctld tells it.
+fn real_adapter(url: &str, home: &Path, credentials: Arc<dyn CredentialSource>) -> Slurm {
+    adapter_with(SlurmConfig::new(url), home, credentials)
+}
+
 impl RealCluster {
     async fn new(slurm: lab::Slurm, version: Option<u16>) -> Self {
-        let token = slurm.token(600).await.unwrap().expose_secret().to_owned();
+        let token = slurm.token(86_400).await.unwrap().expose_secret().to_owned();
         let url = slurm.url.as_str().trim_end_matches('/').to_owned();
         let url = version.map_or_else(|| url.clone(), |version| format!("{url}/slurm/v0.0.{version}"));
-        let manager = adapter(&url, &slurm.home, credentials(&slurm.user, &token));
+        let manager = real_adapter(&url, &slurm.home, credentials(&slurm.user, &token));
         let name = version.map_or_else(|| "real slurm".to_owned(), |version| format!("real slurm v0.0.{version}"));
         Self { slurm, manager, name, token }
     }
@@ -53,7 +58,7 @@ impl Subject for RealCluster {
     }
 
     fn max_wait(&self) -> Duration {
-        Duration::from_mins(1)
+        Duration::from_mins(10)
     }
 
     fn look_again_after(&self) -> Duration {
@@ -277,7 +282,7 @@ async fn the_last_run_of_a_real_requeued_job_tells_its_end() {
     .await;
     assert_eq!(outcome.verdict, Verdict::Succeeded, "{}", outcome.message);
     let url = cluster.slurm.url.to_string();
-    let successor = adapter(&url, &cluster.slurm.home, credentials(&cluster.slurm.user, &cluster.token));
+    let successor = real_adapter(&url, &cluster.slurm.home, credentials(&cluster.slurm.user, &cluster.token));
     let (outcome, _) = ended(&successor, &job).await;
     assert_eq!(outcome.verdict, Verdict::Succeeded, "without having seen anything: {}", outcome.message);
 }
@@ -295,7 +300,7 @@ async fn a_real_job_whose_comment_was_changed_is_followed_and_ended() {
         let seen = look(&cluster.manager, &Tracked { verify: true, ..job.clone() }).await;
         assert!(running(&seen).is_some(), "v0.0.{version}: {seen:?}");
         let url = format!("{}/slurm/v0.0.{version}", cluster.slurm.url.as_str().trim_end_matches('/'));
-        let successor = adapter(&url, &cluster.slurm.home, credentials(&cluster.slurm.user, &cluster.token));
+        let successor = real_adapter(&url, &cluster.slurm.home, credentials(&cluster.slurm.user, &cluster.token));
         let error = successor.cancel(&job).await.unwrap_err();
         assert!(error.message.contains("scontrol update"), "v0.0.{version}: {error}");
         cluster.manager.cancel(&job).await.unwrap();
@@ -303,43 +308,70 @@ async fn a_real_job_whose_comment_was_changed_is_followed_and_ended() {
     }
 }
 
-/// Tokens that live shortly, each read a new one. Not too shortly: one must outlive its way to slurmctld.
+/// How many seconds a token lives that the test outlives.
+const SHORT_LIFE: u32 = 10;
+
+/// Tokens that live shortly, each read a new one.
 #[derive(Debug)]
 struct ShortLived {
     slurm: lab::Slurm,
-    reads: Arc<AtomicU32>,
+    reads: AtomicU32,
 }
 
 #[async_trait]
 impl CredentialSource for ShortLived {
     async fn read(&self) -> Result<Credentials, CredentialError> {
-        let token = self.slurm.token(5).await.map_err(|error| CredentialError(error.to_string()))?;
+        let token = self.slurm.token(SHORT_LIFE).await.map_err(|error| CredentialError(error.to_string()))?;
         self.reads.fetch_add(1, Ordering::SeqCst);
         let pairs = [("username", self.slurm.user.as_str()), ("password", token.expose_secret())];
         Ok(Credentials::from_pairs(pairs.map(|(key, value)| (key.to_owned(), value.to_owned()))))
     }
 }
 
+/// A look during which no token ended on its way to slurmctld.
+async fn look_within_a_token(manager: &Slurm, job: &Tracked) -> Sighting {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let begun = tokio::time::Instant::now();
+        match manager.poll(std::slice::from_ref(job)).await {
+            Ok(mut seen) => return seen.remove(&job.id).expect("the job was asked about"),
+            Err(error) => {
+                // Slurm counts a token's life in whole seconds.
+                let outlived = begun.elapsed().as_secs() + 1 >= u64::from(SHORT_LIFE);
+                assert!(outlived && tokio::time::Instant::now() < deadline, "{error}");
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_job_outlives_its_token() {
     let Some(lab) = bridge_testkit::lab!() else { return };
-    let slurm = lab.slurm().await.unwrap();
-    let url = slurm.url.to_string();
-    let home = slurm.home.clone();
+    let cluster = RealCluster::new(lab.slurm().await.unwrap(), None).await;
+    let (slurm, url) = (&cluster.slurm, cluster.slurm.url.to_string());
     let expired = slurm.token(1).await.unwrap().expose_secret().to_owned();
-    let stale = adapter(&url, &home, credentials(&slurm.user, &expired));
-    let reads = Arc::new(AtomicU32::new(0));
-    let manager = adapter(&url, &home, Arc::new(ShortLived { slurm, reads: Arc::clone(&reads) }));
-    let folder = json!({"currentWorkingDir": home.display().to_string()});
-    let job = start(&manager, &submission("until [ -e go ]; do sleep 0.1; done", folder)).await;
-    until(&manager, &job, |seen| {
+    let stale = real_adapter(&url, &slurm.home, credentials(&slurm.user, &expired));
+    let job = start(&cluster.manager, &cluster.submission("until [ -e go ]; do sleep 0.1; done", json!({}))).await;
+
+    let tokens = Arc::new(ShortLived { slurm: slurm.clone(), reads: AtomicU32::new(0) });
+    let manager = real_adapter(&url, &slurm.home, Arc::clone(&tokens) as Arc<dyn CredentialSource>);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while tokens.reads.load(Ordering::SeqCst) < 3 {
+        let seen = look_within_a_token(&manager, &job).await;
         assert!(matches!(seen, Sighting::Alive(..)), "{seen:?}");
-        (reads.load(Ordering::SeqCst) >= 3).then_some(())
-    })
-    .await;
-    std::fs::write(home.join("go"), "").unwrap();
-    assert_eq!(ended(&manager, &job).await.0.verdict, Verdict::Succeeded, "through at least three tokens");
-    let error = stale.poll(std::slice::from_ref(&job)).await.unwrap_err();
+        assert!(tokio::time::Instant::now() < deadline, "no token is read again");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    std::fs::write(slurm.home.join("go"), "").unwrap();
+    let outcome = loop {
+        if let Sighting::Ended(outcome, _) = look_within_a_token(&manager, &job).await {
+            break outcome;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "it does not end");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(outcome.verdict, Verdict::Succeeded, "through at least three tokens");
+    let error = answered_quickly(async || stale.poll(std::slice::from_ref(&job)).await.unwrap_err()).await;
     assert_eq!(error.kind, ErrorKind::Credential, "{error}");
     assert!(!format!("{error:?}").contains(&expired));
 }

@@ -46,7 +46,7 @@ async fn two_jobs_of_ours_under_one_id_are_told_apart() {
         let survivors = Arc::new(Survivors::default());
         let worker = cluster.worker(0, &survivors);
         let lost = cluster.plan(1, "while :; do sleep 0.1; done");
-        let other = cluster.plan(2, "sleep 5");
+        let other = cluster.plan(2, "until [ -e go ]; do sleep 0.05; done");
         let id = |plan: &JobPlan| match survivors.record(&plan.key)?.state {
             JobState::Active { id, .. } => Some(id),
             _ => None,
@@ -68,6 +68,7 @@ async fn two_jobs_of_ours_under_one_id_are_told_apart() {
         worker.add(&lost, &impatient);
         let ending = wait("the end of the first", || survivors.ending(&lost.key)).await;
         assert_eq!(ending, Ending::Lost { id: lost_id }, "v0.0.{version}");
+        std::fs::write(cluster.folder.join("go"), "").unwrap();
         let ending = wait("the end of the second", || survivors.ending(&other.key)).await;
         let Ending::Ran { outcome, .. } = &ending else { panic!("v0.0.{version}: {ending:?}") };
         assert_eq!(outcome.verdict, Verdict::Succeeded, "v0.0.{version}");

@@ -30,8 +30,8 @@ use bridge_testkit::slurm::{Emulator, EmulatorOptions};
 use serde_json::{Value, json};
 
 /// How long anything may take before a test fails: a bound for what hangs, not for what is slow.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// How late accounting may tell of an end: a job that slurmctld has lost is given up after this.
+const PATIENCE: Duration = Duration::from_mins(5);
+/// How late the accounting of an emulated cluster may tell of an end: a job that slurmctld has lost is given up after this.
 const LATE_END: Duration = Duration::from_secs(5);
 /// Older than any job of a test.
 const AGES: Duration = Duration::from_hours(1);
@@ -50,8 +50,11 @@ fn credentials(user: &str, token: &str) -> Arc<dyn CredentialSource> {
 }
 
 fn adapter(url: &str, folder: &Path, credentials: Arc<dyn CredentialSource>) -> Slurm {
-    let config =
-        SlurmConfig { shared_folders: vec![folder.to_owned()], end_told_within: LATE_END, ..SlurmConfig::new(url) };
+    adapter_with(SlurmConfig { end_told_within: LATE_END, ..SlurmConfig::new(url) }, folder, credentials)
+}
+
+fn adapter_with(config: SlurmConfig, folder: &Path, credentials: Arc<dyn CredentialSource>) -> Slurm {
+    let config = SlurmConfig { shared_folders: vec![folder.to_owned()], ..config };
     Slurm::new(config, credentials, Arc::new(SystemClock::new())).unwrap()
 }
 
@@ -147,6 +150,21 @@ async fn ended(manager: &Slurm, job: &Tracked) -> (Outcome, Facts) {
         _ => None,
     })
     .await
+}
+
+/// What a call gives that was too quick to have waited for a slurmctld that is down: only then are a rejected token and an
+/// outage told apart. A call that the machine held up is made again.
+async fn answered_quickly<T>(mut call: impl AsyncFnMut() -> T) -> T {
+    const QUICK: Duration = Duration::from_secs(5);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let begun = tokio::time::Instant::now();
+        let answer = call().await;
+        if begun.elapsed() < QUICK {
+            return answer;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "no answer came within {QUICK:?}");
+    }
 }
 
 #[async_trait]
