@@ -7,7 +7,7 @@ use std::process::Stdio;
 use bridge_testkit::lab::Lab;
 use tokio::process::Command;
 
-use super::{eventually, http};
+use super::{PROCESS_PATIENCE, eventually, http};
 
 #[tokio::test]
 async fn down_leaves_no_process_mount_cgroup_route_link_or_user() {
@@ -66,7 +66,7 @@ async fn up_repairs_what_was_killed() {
         let pid = text.split(' ').next().unwrap();
         let killed = Command::new("kill").args(["-KILL", pid]).status().await.unwrap();
         assert!(killed.success());
-        eventually("the process to end", 10, async || {
+        eventually("the process to end", PROCESS_PATIENCE, async || {
             let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             (state.is_empty() || state.contains(") Z ")).then_some(())
         })
@@ -88,23 +88,24 @@ async fn a_taken_port_is_reported_with_its_owner() {
     lab.must("up", &["s3"]).await.unwrap();
     lab.must("down", &["s3"]).await.unwrap();
     let network = folder(&lab).await.join("netns");
+    let network = format!("--net={}", network.display());
     let mut owner = Command::new("nsenter")
-        .arg(format!("--net={}", network.display()))
+        .arg(&network)
         .args(["busybox", "nc", "-l", "-p", "9000"])
         .kill_on_drop(true)
         .stdin(Stdio::null())
         .spawn()
         .unwrap();
     let pid = owner.id().unwrap();
-    let said = eventually("the port to be taken", 10, async || {
-        let output = lab.run("up", &["s3"]).await.unwrap();
-        if output.status.success() {
-            lab.must("down", &["s3"]).await.unwrap();
-            return None;
-        }
-        Some(String::from_utf8(output.stderr).unwrap())
+    eventually("the port to be taken", PROCESS_PATIENCE, async || {
+        let ports =
+            Command::new("nsenter").arg(&network).args(["ss", "-Hltn", "sport = :9000"]).output().await.unwrap();
+        (!ports.stdout.is_empty()).then_some(())
     })
     .await;
+    let refused = lab.run("up", &["s3"]).await.unwrap();
+    assert!(!refused.status.success(), "{refused:?}");
+    let said = String::from_utf8(refused.stderr).unwrap();
     assert!(said.contains(&format!("is taken by busybox (process {pid})")), "{said}");
     owner.kill().await.unwrap();
     lab.must("up", &["s3"]).await.unwrap();

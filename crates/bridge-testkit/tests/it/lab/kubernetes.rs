@@ -1,7 +1,5 @@
 //! Pods that run, and what they reach.
 
-use std::time::Duration;
-
 use bridge_testkit::lab::TestNamespace;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -9,6 +7,8 @@ use kube::Api;
 use kube::api::{LogParams, PostParams};
 use kube::runtime::wait::await_condition;
 use serde_json::json;
+
+use super::SYSTEM_PATIENCE;
 
 #[tokio::test]
 async fn a_pod_runs_to_completion_and_its_log_is_read() {
@@ -106,9 +106,9 @@ async fn run(
     let ended = await_condition(pods.clone(), name, |pod: Option<&Pod>| {
         pod.and_then(phase).is_some_and(|phase| phase == "Succeeded" || phase == "Failed")
     });
-    let ended = tokio::time::timeout(Duration::from_mins(1), ended)
+    let ended = tokio::time::timeout(SYSTEM_PATIENCE, ended)
         .await
-        .unwrap_or_else(|_| panic!("the pod {name} did not end in 60 s"))
+        .unwrap_or_else(|_| panic!("the pod {name} did not end in {SYSTEM_PATIENCE:?}"))
         .unwrap()
         .unwrap();
     let log = pods.logs(name, &LogParams::default()).await.unwrap();

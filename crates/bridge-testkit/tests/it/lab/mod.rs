@@ -9,13 +9,18 @@ mod slurm;
 
 use std::time::Duration;
 
+/// How long a system may take to do something before a test fails: a bound for what hangs, not for what is slow.
+const SYSTEM_PATIENCE: Duration = Duration::from_mins(10);
+/// So for a process that starts or ends, and for an answer.
+const PROCESS_PATIENCE: Duration = Duration::from_mins(2);
+
 /// A client without the settings of a product: tests speak to the systems as anybody would.
 fn http() -> reqwest::Client {
-    reqwest::Client::builder().timeout(Duration::from_secs(20)).no_proxy().build().unwrap()
+    reqwest::Client::builder().timeout(PROCESS_PATIENCE).no_proxy().build().unwrap()
 }
 
 /// Asks again until there is an answer, or panics with `what` when the time is over.
-async fn eventually<T>(what: &str, seconds: u64, mut question: impl AsyncFnMut() -> Option<T>) -> T {
+async fn eventually<T>(what: &str, patience: Duration, mut question: impl AsyncFnMut() -> Option<T>) -> T {
     let asking = async {
         loop {
             if let Some(answer) = question().await {
@@ -24,7 +29,5 @@ async fn eventually<T>(what: &str, seconds: u64, mut question: impl AsyncFnMut()
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(seconds), asking)
-        .await
-        .unwrap_or_else(|_| panic!("waited {seconds} s in vain for {what}"))
+    tokio::time::timeout(patience, asking).await.unwrap_or_else(|_| panic!("waited {patience:?} in vain for {what}"))
 }

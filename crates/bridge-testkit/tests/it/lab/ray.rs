@@ -4,7 +4,7 @@ use bridge_testkit::lab::unique;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
-use super::{eventually, http};
+use super::{SYSTEM_PATIENCE, eventually, http};
 
 #[tokio::test]
 async fn a_job_succeeds_with_the_token_and_is_refused_without() {
@@ -25,7 +25,7 @@ async fn a_job_succeeds_with_the_token_and_is_refused_without() {
     let token = ray.token.expose_secret();
     let accepted = http().post(jobs.clone()).bearer_auth(token).json(&job).send().await.unwrap();
     assert_eq!(accepted.status(), 200);
-    let ended = eventually("the job to end", 60, async || {
+    let ended = eventually("the job to end", SYSTEM_PATIENCE, async || {
         let answer = http().get(jobs.join(&id).unwrap()).bearer_auth(token).send().await.unwrap();
         let job: Value = answer.json().await.unwrap();
         matches!(job["status"].as_str(), Some("SUCCEEDED" | "FAILED" | "STOPPED")).then_some(job)

@@ -4,7 +4,7 @@ use bridge_testkit::lab::Slurm;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
-use super::{eventually, http};
+use super::{SYSTEM_PATIENCE, eventually, http};
 
 /// The controller's number for "no such job".
 const NO_SUCH_JOB: i64 = 2017;
@@ -13,7 +13,7 @@ const NO_SUCH_JOB: i64 = 2017;
 async fn a_job_completes_is_purged_and_is_still_found_in_accounting() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let slurm = lab.slurm_purge().await.unwrap();
-    let token = slurm.token(300).await.unwrap();
+    let token = slurm.token(86_400).await.unwrap();
     let ask = async |path: String, body: Option<Value>| ask(&slurm, token.expose_secret(), &path, body).await.1;
 
     let output = slurm.home.join("job.out");
@@ -29,15 +29,17 @@ async fn a_job_completes_is_purged_and_is_still_found_in_accounting() {
     let answer = ask("/slurm/v0.0.38/job/submit".to_owned(), Some(job)).await;
     let id = answer["job_id"].as_i64().unwrap_or_else(|| panic!("{answer}"));
 
-    eventually("the controller to forget the job", 60, async || {
+    eventually("the controller to forget the job", SYSTEM_PATIENCE, async || {
         let answer = ask(format!("/slurm/v0.0.38/job/{id}"), None).await;
         let errors = answer["errors"].as_array()?;
         errors.iter().find(|error| error["error_number"] == NO_SUCH_JOB).map(drop)
     })
     .await;
-    let accounted = eventually("the job in accounting", 20, async || {
+    // slurmctld may forget a job before slurmdbd has written its end down.
+    let accounted = eventually("the end of the job in accounting", SYSTEM_PATIENCE, async || {
         let answer = ask(format!("/slurmdb/v0.0.38/job/{id}"), None).await;
-        Some(answer["jobs"].get(0)?.clone())
+        let job = answer["jobs"].get(0)?;
+        (!matches!(job["state"]["current"].as_str()?, "PENDING" | "RUNNING")).then(|| job.clone())
     })
     .await;
     assert_eq!(accounted["state"]["current"], "COMPLETED");
@@ -50,7 +52,7 @@ async fn a_job_completes_is_purged_and_is_still_found_in_accounting() {
 async fn a_request_without_a_valid_token_is_refused() {
     let Some(lab) = bridge_testkit::lab!() else { return };
     let slurm = lab.slurm().await.unwrap();
-    let token = slurm.token(300).await.unwrap();
+    let token = slurm.token(86_400).await.unwrap();
     let (good, answer) = ask(&slurm, token.expose_secret(), "/slurm/v0.0.38/ping", None).await;
     assert_eq!(good, 200, "{answer}");
     // 22.05 calls a bad token an internal error.
