@@ -45,7 +45,7 @@ kubernetes_cgroups_up() {
   done < <(kubernetes_cgroup_folders)
 }
 
-kubernetes_cgroups_down() { wait_for 5 "the cgroups of the lab's pods to empty" cgroups_removed; }
+kubernetes_cgroups_down() { wait_for "$PROCESS_PATIENCE" "the cgroups of the lab's pods to empty" cgroups_removed; }
 cgroups_removed() {
   local folder left=0
   while read -r folder; do

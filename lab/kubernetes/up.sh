@@ -26,7 +26,7 @@ kubernetes_up() {
     --initial-cluster lab=http://127.0.0.1:2380
   kubernetes_runtime_up &
   local runtime=$!
-  part_ready kubernetes etcd 30 in_cell kubernetes curl -sf http://127.0.0.1:2379/health
+  part_ready kubernetes etcd in_cell kubernetes curl -sf --max-time 20 http://127.0.0.1:2379/health
 
   kube_part kube-apiserver 6443 --etcd-servers=http://127.0.0.1:2379 --secure-port=6443 --advertise-address="$NODE_IP" \
     --tls-cert-file="$pki/apiserver.crt" --tls-private-key-file="$pki/apiserver.key" --client-ca-file="$pki/ca.crt" \
@@ -35,7 +35,7 @@ kubernetes_up() {
     --service-account-issuer=https://kubernetes.default.svc.cluster.local --service-account-key-file="$pki/sa.pub" \
     --service-account-signing-key-file="$pki/sa.key" --service-cluster-ip-range=10.96.0.0/16 \
     --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --allow-privileged=true --v=1
-  part_ready kubernetes kube-apiserver 60 kube_get /readyz
+  part_ready kubernetes "kube-apiserver etcd" kube_get /readyz
   step "kubernetes: API server answers"
 
   # At the default rate the controllers need 4.5 s to start.
@@ -53,9 +53,9 @@ kubernetes_up() {
     kube_part cluster-dns '' --kubeconfig="$pki/admin.kubeconfig" --listen="$NODE_IP:53"
   fi
 
-  part_ready kubernetes kube-controller-manager 60 kube_get /api/v1/namespaces/default/serviceaccounts/default
-  part_ready kubernetes kube-proxy 30 in_cell kubernetes curl -sf http://127.0.0.1:10256/healthz
-  part_ready kubernetes kubelet 60 node_ready
+  part_ready kubernetes "kube-controller-manager kube-apiserver etcd" kube_get /api/v1/namespaces/default/serviceaccounts/default
+  part_ready kubernetes "kube-proxy kube-apiserver etcd" in_cell kubernetes curl -sf --max-time 20 http://127.0.0.1:10256/healthz
+  part_ready kubernetes "kubelet containerd kube-apiserver etcd" node_ready
   step "kubernetes: node ready"
 }
 
@@ -70,7 +70,7 @@ kube_part() {
 
 kubernetes_runtime_up() {
   part_up kubernetes containerd containerd --config "$LAB/kubernetes/etc/containerd.toml" --log-level info
-  part_ready kubernetes containerd 30 in_cell kubernetes ctr --address /run/containerd/containerd.sock version
+  part_ready kubernetes containerd in_cell kubernetes ctr --address /run/containerd/containerd.sock version
   local archive loaded=$LAB/kubernetes/run/images
   for archive in "$LAB_CACHE"/images/*.tar; do
     # An archive that was made again since is loaded again.

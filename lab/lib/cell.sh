@@ -33,7 +33,7 @@ cell_up() {
   local outer=$!
   remember "$dir/run/cell.pid" "$outer" ||
     cell_failed "$cell"
-  wait_for 20 "the namespaces of $cell" cell_settled "$dir" || cell_failed "$cell"
+  wait_for "$PROCESS_PATIENCE" "the namespaces of $cell" cell_settled "$dir" || cell_failed "$cell"
   local inner
   inner=$(child_of "$outer") || cell_failed "$cell"
   remember "$dir/run/init.pid" "$inner" || cell_failed "$cell"
@@ -53,8 +53,11 @@ cell_down() {
   [[ -d $run ]] || return 0
   local init
   if init=$(recall "$run/init.pid"); then kill -KILL "$init" 2>/dev/null || true; fi
-  stop_process "$run/cell.pid" KILL 5
-  wait_for 5 "the first process of $1 to end" dead "$run/init.pid"
+  stop_process "$run/cell.pid" KILL "$PROCESS_PATIENCE"
+  wait_for "$PROCESS_PATIENCE" "the first process of $1 to end" dead "$run/init.pid"
+  # The processes outside that wait for the parts end after them.
+  local wrapper
+  for wrapper in "$run"/*.wrapper; do wait_for "$PROCESS_PATIENCE" "the process of $wrapper to end" dead "$wrapper"; done
   rm -rf "$run"
 }
 
@@ -68,7 +71,7 @@ part_up() {
   setsid nsenter --target "$init" --mount --uts --ipc --net --pid -- "$@" >>"$log" 2>&1 </dev/null {LAB_LOCK}>&- &
   wrapper=$!
   remember "$run/$part.wrapper" "$wrapper" || part_failed "$cell" "$part"
-  wait_for 5 "$part of $cell to start" started_or_ended "$wrapper" || part_failed "$cell" "$part"
+  wait_for "$PROCESS_PATIENCE" "$part of $cell to start" started_or_ended "$wrapper" || part_failed "$cell" "$part"
   if ! pid=$(child_of "$wrapper") || ! remember "$run/$part.pid" "$pid"; then part_failed "$cell" "$part"; fi
 }
 started_or_ended() { child_of "$1" || ! start_time "$1"; }
@@ -78,14 +81,16 @@ part_failed() {
   die "$2 of $1 did not come up (above: the end of $LAB/$1/log/$2.log)"
 }
 
-# part_ready CELL PART SECONDS COMMAND...: waits until the command succeeds; fails as soon as the part has died
+# part_ready CELL "PART [PART]..." COMMAND...: waits until the command succeeds; fails as soon as one of the parts that it
+# takes, the one in question first, has died
 part_ready() {
-  local cell=$1 part=$2 seconds=$3 deadline
-  shift 3
-  deadline=$(($(now_ms) + seconds * 1000))
+  local cell=$1 part parts over='' deadline=$(($(now_ms) + SYSTEM_PATIENCE * 1000))
+  read -ra parts <<<"$2"
+  shift 2
   until "$@" >/dev/null 2>&1; do
-    alive "$LAB/$cell/run/$part.pid" || part_failed "$cell" "$part"
-    (($(now_ms) < deadline)) || part_failed "$cell" "$part"
+    [[ -z $over ]] || part_failed "$cell" "${parts[0]}"
+    for part in "${parts[@]}"; do alive "$LAB/$cell/run/$part.pid" || part_failed "$cell" "$part"; done
+    (($(now_ms) < deadline)) || over=yes
     sleep 0.05
   done
 }

@@ -47,15 +47,21 @@ seconds_since() {
 # step TEXT: says that something was reached, and when
 step() { printf 'lab: %5s s  %s\n' "$(seconds_since "$LAB_T0")" "$*" >&2; }
 
+# How many seconds a process has to start or to end, and a system to answer: bounds for what hangs, not for what is slow.
+PROCESS_PATIENCE=120
+SYSTEM_PATIENCE=600
+
 # wait_for SECONDS WHAT COMMAND...: polls until the command succeeds. Returns 1 at the deadline.
 wait_for() {
-  local deadline=$(($(now_ms) + $1 * 1000)) what=$2
+  local deadline=$(($(now_ms) + $1 * 1000)) what=$2 over=
   shift 2
   until "$@" >/dev/null 2>&1; do
-    if (($(now_ms) > deadline)); then
+    if [[ -n $over ]]; then
       say "waited in vain for: $what"
       return 1
     fi
+    # The machine may have stood still since the last try: there is one more after the deadline.
+    (($(now_ms) < deadline)) || over=yes
     sleep 0.05
   done
 }
@@ -97,7 +103,7 @@ stop_process() {
     kill -"$2" "$pid" 2>/dev/null || true
     if ! wait_for "$3" "process $pid ($1) to end after SIG$2" dead "$1"; then
       kill -KILL "$pid" 2>/dev/null || true
-      wait_for 5 "process $pid ($1) to end after SIGKILL" dead "$1"
+      wait_for "$PROCESS_PATIENCE" "process $pid ($1) to end after SIGKILL" dead "$1"
     fi
   fi
   rm -f "$1"

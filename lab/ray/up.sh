@@ -9,7 +9,7 @@ ray_up() {
   [[ -d $dir/home ]] || install -d -m 755 -o 20010 -g 20010 "$dir/home"
   [[ -f $dir/token ]] || random_hex 24 | install -m 600 -o 20010 -g 20010 /dev/stdin "$dir/token"
   # Ray is many processes that need each other: if it does not answer, all of it is started again.
-  if alive "$dir/run/head.pid" && ! wait_for 5 "Ray's answer" ray_answers; then
+  if alive "$dir/run/head.pid" && ! wait_for 60 "Ray's answer" ray_answers; then
     say "ray: up but silent: starting it again"
     cell_down ray
   fi
@@ -25,12 +25,22 @@ ray_up() {
       --dashboard-agent-listen-port 0 --min-worker-port 0 --max-worker-port 0 \
       --include-log-monitor=false --num-cpus 4 --object-store-memory 80000000 --disable-usage-stats --temp-dir /tmp/ray
   fi
-  part_ready ray head 60 ray_answers
-  step "ray: head answers"
+  part_ready ray head ray_answers
+  # The agent, which starts jobs, comes up after the head. Each job is a process with all of Ray in it, so it is tried once.
+  if [[ ! -f $dir/run/takes-jobs ]]; then
+    part_ready ray head ray_takes_jobs
+    touch "$dir/run/takes-jobs"
+  fi
+  step "ray: head answers and takes jobs"
 }
 
 ray_answers() {
-  curl -sf --max-time 5 -H "Authorization: Bearer $(<"$LAB/ray/token")" "http://$NODE_IP:$RAY_PORT/api/version"
+  curl -sf --max-time 20 -H "Authorization: Bearer $(<"$LAB/ray/token")" "http://$NODE_IP:$RAY_PORT/api/version"
+}
+
+ray_takes_jobs() {
+  curl -sf --max-time 60 -H "Authorization: Bearer $(<"$LAB/ray/token")" "http://$NODE_IP:$RAY_PORT/api/jobs/" \
+    --json "{\"submission_id\": \"lab-up-$(random_hex 4)\", \"entrypoint\": \"true\"}"
 }
 
 ray_down() { cell_down ray; }

@@ -22,12 +22,12 @@ s3_up() {
       part_up s3 server "$S3_PROGRAM" s3 --listen "$NODE_IP:$S3_PORT" --root "$dir/data"
     )
   fi
-  part_ready s3 server 10 s3_answers
+  part_ready s3 server s3_answers
   step "s3: server answers"
 }
 
 # Without a signature it refuses, which is an answer.
-s3_answers() { [[ $(curl -s --max-time 5 -o /dev/null -w '%{http_code}' "http://$NODE_IP:$S3_PORT/") == 403 ]]; }
+s3_answers() { [[ $(curl -s --max-time 20 -o /dev/null -w '%{http_code}' "http://$NODE_IP:$S3_PORT/") == 403 ]]; }
 
 s3_down() { cell_down s3; }
 

@@ -27,10 +27,10 @@ slurm_up() {
   part_up "$cell" mariadbd mariadbd --no-defaults --user=mysql --datadir="$dir/state/mysql" --socket=/run/mysqld/mysqld.sock \
     --skip-networking --innodb-buffer-pool-size=64M --innodb-log-file-size=4M --innodb-lock-wait-timeout=900 \
     --innodb-flush-log-at-trx-commit=0
-  part_ready "$cell" munged 10 in_cell "$cell" munge --no-input
-  part_ready "$cell" mariadbd 30 in_cell "$cell" mariadb --no-defaults -e "create user if not exists slurm@localhost; grant all on *.* to slurm@localhost"
+  part_ready "$cell" munged in_cell "$cell" munge --no-input
+  part_ready "$cell" mariadbd in_cell "$cell" mariadb --no-defaults -e "create user if not exists slurm@localhost; grant all on *.* to slurm@localhost"
   slurm_part "$cell" slurmdbd "$DBD" slurmdbd -D
-  part_ready "$cell" slurmdbd 30 in_cell "$cell" sacctmgr --noheader list cluster
+  part_ready "$cell" "slurmdbd mariadbd munged" in_cell "$cell" sacctmgr --noheader list cluster
   slurm_accounts "$cell"
   slurm_part "$cell" slurmctld "$CTLD" slurmctld -D
   slurm_part "$cell" slurmd "$NODE" slurmd -D -N node1
@@ -38,9 +38,9 @@ slurm_up() {
     slurmrestd -a rest_auth/jwt -s v0.0.36,v0.0.37,v0.0.38,dbv0.0.36,dbv0.0.37,dbv0.0.38 -t 10 "$NODE_IP:$REST"
   slurm_part "$cell" sshd "$SSH" /usr/sbin/sshd -D -e -f /etc/slurm/sshd_config
 
-  part_ready "$cell" slurmctld 30 slurm_idle "$cell"
+  part_ready "$cell" "slurmctld slurmd slurmdbd munged" slurm_idle "$cell"
   if [[ ! -f $dir/run/token ]]; then slurm_token "$cell" alice 86400 | put "$dir/run/token"; fi
-  part_ready "$cell" slurmrestd 30 slurm_ping "$cell"
+  part_ready "$cell" "slurmrestd slurmctld munged" slurm_ping "$cell"
   step "$cell: cluster answers"
 }
 
@@ -57,7 +57,7 @@ slurm_part() {
 slurm_idle() { [[ $(in_cell "$1" timeout 3 sinfo --noheader --partition debug --format %T) =~ ^(idle|mixed|allocated)$ ]]; }
 
 slurm_ping() {
-  curl -sf --max-time 5 -H "X-SLURM-USER-NAME: alice" -H "X-SLURM-USER-TOKEN: $(<"$LAB/$1/run/token")" \
+  curl -sf --max-time 20 -H "X-SLURM-USER-NAME: alice" -H "X-SLURM-USER-TOKEN: $(<"$LAB/$1/run/token")" \
     "http://$NODE_IP:$REST/slurm/v0.0.38/ping"
 }
 
@@ -135,7 +135,7 @@ SlurmctldLogFile=$dir/log/slurmctld.dated.log
 LogTimeFormat=iso8601_ms
 SlurmdDebug=info
 MailProg=/bin/true
-KillWait=2
+KillWait=30
 MaxJobCount=100000
 MinJobAge=$MIN_JOB_AGE
 NodeName=node1 CPUs=64 RealMemory=16000 State=UNKNOWN
