@@ -54,8 +54,9 @@ require_packages() {
   fi
   local status=0
   {
-    apt-get update &&
-      DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends -o DPkg::Lock::Timeout=300 "${wanted[@]}"
+    apt-get update -o Acquire::Retries=5 &&
+      DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends -o Acquire::Retries=5 \
+        -o DPkg::Lock::Timeout=300 "${wanted[@]}"
   } >"$LAB_CACHE/packages.log" 2>&1 </dev/null || status=$?
   [[ -z $made ]] || rm -f "$made"
   exec {lock}>&-

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# What S3 needs: the test server of this checkout, built with cargo.
+# What S3 needs: the test server of this checkout, built with cargo; for tests of missing buckets also moto.
 
-s3_packages() { echo curl; }
+s3_packages() { echo curl ${LAB_REFRESH:+python3 python3-venv}; }
 
 S3_PROGRAM=$LAB_CACHE/bin/bridge-sim
 
@@ -13,6 +13,7 @@ s3_install() {
   [[ -x $S3_PROGRAM ]] || say "building the S3 server, once: a minute or two"
   (cd "$REPO" && CARGO_TARGET_DIR=$target nice cargo build --quiet --package bridge-testkit --bin bridge-sim) ||
     die "the S3 server could not be built: the messages above tell why"
+  [[ -z ${LAB_REFRESH:-} ]] || "$LAB_SRC/s3/moto.sh" >/dev/null || die "moto, which tests of S3 need, could not be installed"
   mkdir -p "${S3_PROGRAM%/*}"
   cmp -s "$target/debug/bridge-sim" "$S3_PROGRAM" && return
   install -m 755 "$target/debug/bridge-sim" "$S3_PROGRAM.new"

@@ -82,7 +82,10 @@ fn lint() -> Result<(), String> {
 }
 
 fn check_scripts() -> Result<(), String> {
-    let scripts = "command -v shellcheck || apt-get install --yes --no-install-recommends shellcheck; cd lab && shellcheck -x up down status env exec install image check rounds user lib/*.sh */*.sh";
+    // The lists of packages of a fresh machine are empty or old.
+    let install = "command -v shellcheck || { apt-get update -o Acquire::Retries=5 && apt-get install --yes --no-install-recommends -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300 shellcheck; }";
+    run("get shellcheck", "bash", &["-c", install])?;
+    let scripts = "cd lab && shellcheck -x up down status env exec install image check rounds user lib/*.sh */*.sh";
     run("lint the lab's scripts", "bash", &["-c", scripts])
 }
 
