@@ -69,7 +69,7 @@ impl Asker {
     }
 
     async fn ended(&self, id: &str) -> Value {
-        let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
+        let deadline = tokio::time::Instant::now() + Duration::from_mins(5);
         loop {
             let (_, job) = self.ask("GET", &format!("/api/jobs/{id}"), None).await;
             if !job["end_time"].is_null() {
