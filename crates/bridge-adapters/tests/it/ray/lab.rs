@@ -8,12 +8,6 @@ use secrecy::ExposeSecret;
 
 use super::*;
 
-/// The manager of a lab's Ray, which has one machine with much else to do: a request may take longer than in production.
-fn manager_of(ray: &lab::Ray, secret: &Secret) -> RayManager {
-    let config = Config { timeout: Duration::from_mins(2), ..Config::new(ray.url.as_str()) };
-    RayManager::new(config, Arc::new(secret.clone())).unwrap()
-}
-
 struct RealRay {
     manager: RayManager,
     token: String,
@@ -24,7 +18,7 @@ impl RealRay {
     async fn new(lab: &Lab) -> Self {
         let ray = lab.ray().await.unwrap();
         let token = ray.token.expose_secret().to_owned();
-        Self { manager: manager_of(&ray, &Secret::new(&[("token", &token)])), token, home: ray.home }
+        Self { manager: manager_at(ray.url.as_str(), &Secret::new(&[("token", &token)])), token, home: ray.home }
     }
 }
 
@@ -204,11 +198,11 @@ async fn a_real_ray_that_is_started_again_has_another_token_and_no_memory() {
     let own = Lab::own("rayhead");
     let ray = own.ray().await.unwrap();
     let secret = Secret::new(&[("token", "wrong"), ("password", "never sent")]);
-    let manager = manager_of(&ray, &secret);
+    let manager = manager_at(ray.url.as_str(), &secret);
     let job = command(&unique("head"), "sleep 300");
     let Err(SubmitError::NotSubmitted(error)) = manager.submit(&job).await else { panic!("the token is wrong") };
     assert!(error.kind == ErrorKind::Credential && error.message.contains("`token`"), "{error}");
-    let none = manager_of(&ray, &Secret::default());
+    let none = manager_at(ray.url.as_str(), &Secret::default());
     let error = none.poll(&[tracked(&job.token)]).await.unwrap_err();
     assert!(error.kind == ErrorKind::Credential && error.message.contains("asks for a token"), "{error}");
 

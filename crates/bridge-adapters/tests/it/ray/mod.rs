@@ -57,8 +57,10 @@ impl CredentialSource for Secret {
     }
 }
 
+/// Patient: a test has one machine with much else to do, and a request may take longer than in production.
 fn manager_at(url: &str, secret: &Secret) -> RayManager {
-    RayManager::new(Config::new(url), Arc::new(secret.clone())).unwrap()
+    let config = Config { timeout: Duration::from_mins(2), ..Config::new(url) };
+    RayManager::new(config, Arc::new(secret.clone())).unwrap()
 }
 
 /// An emulated cluster and the manager of it.

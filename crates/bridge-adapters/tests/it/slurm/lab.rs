@@ -16,9 +16,10 @@ struct RealCluster {
     token: String,
 }
 
-/// Waits for an end that accounting is told late for as long as in production: a real slurmctld tells it.
+/// Waits for an end that accounting is told late for as long as in production: a real slurmctld tells it. And longer than
+/// there for an answer: a test has one machine with much else to do.
 fn real_adapter(url: &str, home: &Path, credentials: Arc<dyn CredentialSource>) -> Slurm {
-    adapter_with(SlurmConfig::new(url), home, credentials)
+    adapter_with(SlurmConfig { timeout: Duration::from_mins(2), ..SlurmConfig::new(url) }, home, credentials)
 }
 
 impl RealCluster {
