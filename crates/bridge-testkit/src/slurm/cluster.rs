@@ -36,11 +36,23 @@ pub(super) struct ClusterState {
     pub(super) users: BTreeMap<String, String>,
     pub(super) controller_is_up: bool,
     pub(super) accounting_is_up: bool,
+    pub(super) accounting: AccountingRequests,
     pub(super) claims_unchanged: u32,
     pub(super) next_id: u32,
     pub(super) jobs: BTreeMap<u32, Job>,
     pub(super) accounts: Vec<Job>,
     pub(super) runs: Vec<Run>,
+}
+
+/// The requests to slurmdbd.
+#[derive(Debug, Default)]
+pub(super) struct AccountingRequests {
+    pub(super) delay: Duration,
+    /// How many of the next are answered as if there were no such address.
+    pub(super) unfound: u32,
+    pub(super) all: u64,
+    pub(super) now: u64,
+    pub(super) most_at_once: u64,
 }
 
 impl Cluster {
@@ -50,6 +62,7 @@ impl Cluster {
             users: options.users.clone(),
             controller_is_up: true,
             accounting_is_up: true,
+            accounting: AccountingRequests::default(),
             claims_unchanged: 0,
             next_id: 1,
             jobs: BTreeMap::new(),
@@ -120,6 +133,7 @@ impl Cluster {
             ended: None,
             ended_at: None,
             is_untold: false,
+            is_unheard_of: false,
         }
     }
 
@@ -204,13 +218,21 @@ impl Cluster {
         }
     }
 
-    /// Accounting keeps what was; slurmctld goes back to the job as it was submitted.
+    /// Accounting keeps what was; slurmctld goes back to the job as it was submitted, an array with all its tasks in one.
     pub(super) fn forget_release(&self, id: u32) -> bool {
         let mut state = self.lock();
-        let Some(job) = state.jobs.get_mut(&id) else { return false };
-        let past = job.clone();
-        signal(job, Signal::KILL);
-        *job = Job {
+        let past: Vec<Job> = state.jobs.values().filter(|job| root(job) == id).cloned().collect();
+        let Some(whole) = state.jobs.get(&id).cloned() else { return false };
+        for job in &past {
+            signal(job, Signal::KILL);
+            state.jobs.remove(&job.id);
+        }
+        let mut waiting: Vec<u32> =
+            past.iter().filter_map(|job| job.array.as_ref()).flat_map(|array| array.tasks()).collect();
+        waiting.sort_unstable();
+        let array = whole.array.clone().map(|array| Array { task: None, waiting, ..array });
+        let fresh = Job {
+            array,
             held: true,
             state: State::Pending("None"),
             process: None,
@@ -220,9 +242,11 @@ impl Cluster {
             started_at: None,
             ended: None,
             ended_at: None,
-            ..past.clone()
+            ..whole
         };
-        account(&mut state, &[past]);
+        state.jobs.insert(id, fresh);
+        let started: Vec<Job> = past.into_iter().filter(|job| job.started.is_some()).collect();
+        account(&mut state, &started);
         true
     }
 
@@ -248,7 +272,7 @@ impl Cluster {
         let told = |job: &Job| {
             if job.is_untold { Job { state: State::Running, ended: None, ..job.clone() } } else { job.clone() }
         };
-        state.accounts.iter().chain(state.jobs.values()).map(told).collect()
+        state.accounts.iter().chain(state.jobs.values()).filter(|job| !job.is_unheard_of).map(told).collect()
     }
 
     pub(super) fn end_all(&self) {

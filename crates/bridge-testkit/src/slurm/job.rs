@@ -43,6 +43,8 @@ pub(super) struct Job {
     pub(super) ended_at: Option<tokio::time::Instant>,
     /// Accounting does not know its end yet.
     pub(super) is_untold: bool,
+    /// Accounting does not know of it at all yet.
+    pub(super) is_unheard_of: bool,
 }
 
 /// Where a job stands in an array.
@@ -56,6 +58,13 @@ pub(super) struct Array {
     pub(super) waiting: Vec<u32>,
     /// How many may run at the same time; 0 is no limit.
     pub(super) limit: u32,
+}
+
+impl Array {
+    /// The tasks that this part of it stands for.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = u32> + '_ {
+        self.task.into_iter().chain(self.waiting.iter().copied())
+    }
 }
 
 /// Where a job stands.

@@ -158,6 +158,12 @@ impl Emulator {
         self.cluster.runs()
     }
 
+    /// How many scripts run now.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.cluster.lock().jobs.values().filter(|job| job.state == job::State::Running).count()
+    }
+
     /// The ids of all jobs that are remembered.
     #[must_use]
     pub fn job_ids(&self) -> Vec<u32> {
@@ -227,9 +233,36 @@ impl Emulator {
         is_known
     }
 
+    /// Forgets an ended job of which slurmdbd has not been told at all until [`tell_ends`](Self::tell_ends).
+    #[allow(clippy::must_use_candidate, reason = "most callers know that the job is there")]
+    pub fn purge_unheard_of(&self, id: u32) -> bool {
+        let is_known = self.cluster.purge(id, false);
+        let mut state = self.cluster.lock();
+        state.accounts.iter_mut().filter(|job| job.id == id).for_each(|job| job.is_unheard_of = true);
+        is_known
+    }
+
     /// slurmdbd has worked off what it missed.
     pub fn tell_ends(&self) {
-        self.cluster.lock().accounts.iter_mut().for_each(|job| job.is_untold = false);
+        let mut state = self.cluster.lock();
+        state.accounts.iter_mut().for_each(|job| (job.is_untold, job.is_unheard_of) = (false, false));
+    }
+
+    /// slurmdbd takes so long for each answer.
+    pub fn delay_accounting(&self, delay: Duration) {
+        self.cluster.lock().accounting.delay = delay;
+    }
+
+    /// Answers the next questions to slurmdbd as if there were no such address, as one replica behind a gateway may.
+    pub fn hide_accounting(&self, times: u32) {
+        self.cluster.lock().accounting.unfound = times;
+    }
+
+    /// How many questions to slurmdbd there were, and how many at the same time at most.
+    #[must_use]
+    pub fn accounting_requests(&self) -> (u64, u64) {
+        let state = self.cluster.lock();
+        (state.accounting.all, state.accounting.most_at_once)
     }
 
     /// Adds a held job of the first user behind everybody's back.

@@ -44,8 +44,10 @@ async fn openapi(AxumState(cluster): Shared, headers: HeaderMap) -> Response {
             .versions
             .iter()
             .flat_map(|version| {
-                ["jobs/", "job/{job_id}", "job/submit", "ping/"]
-                    .map(|path| (format!("/slurm/v0.0.{version}/{path}"), json!({})))
+                let slurm = ["jobs/", "job/{job_id}", "job/submit", "ping/"]
+                    .map(|path| (format!("/slurm/v0.0.{version}/{path}"), json!({})));
+                let slurmdb = (format!("/slurmdb/v0.0.{version}/job/{{job_id}}"), json!({}));
+                slurm.into_iter().chain(cluster.options.accounting.then_some(slurmdb))
             })
             .collect();
         answer(200, json!({"openapi": "3.0.3", "info": {"title": "Slurm REST API"}, "paths": paths}))
@@ -96,7 +98,7 @@ async fn versioned(
         }
         let segments: Vec<&str> = path.split('/').collect();
         if service == "slurmdb" {
-            return accounting(&cluster, version, &segments);
+            return accounting(&cluster, version, &segments).await;
         }
         if service != "slurm" {
             return text(404, NOT_FOUND);
@@ -235,8 +237,20 @@ fn delete(cluster: &Cluster, version: Version, id: u32, query: &str) -> Response
     }
 }
 
-fn accounting(cluster: &Cluster, version: Version, segments: &[&str]) -> Response {
-    if !cluster.options.accounting {
+async fn accounting(cluster: &Cluster, version: Version, segments: &[&str]) -> Response {
+    let (delay, is_unfound) = {
+        let mut state = cluster.lock();
+        let requests = &mut state.accounting;
+        requests.all += 1;
+        requests.now += 1;
+        requests.most_at_once = requests.most_at_once.max(requests.now);
+        let is_unfound = requests.unfound > 0;
+        requests.unfound = requests.unfound.saturating_sub(1);
+        (requests.delay, is_unfound)
+    };
+    tokio::time::sleep(delay).await;
+    cluster.lock().accounting.now -= 1;
+    if is_unfound || !cluster.options.accounting {
         return text(404, NOT_FOUND);
     }
     if !cluster.lock().accounting_is_up {
