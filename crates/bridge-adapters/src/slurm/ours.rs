@@ -68,9 +68,13 @@ impl Trail {
         let proves = |record: &JobInfo| self.whose(record, token) == Whose::Ours && carries(record, token);
         let marked = records.iter().filter(|record| proves(record)).filter_map(|record| record.submit_time.positive());
         let known: BTreeSet<i64> = self.submissions.iter().copied().chain(marked).collect();
-        let is_users = |record: &JobInfo| match user {
-            Some(user) if record.user_name.0 == user => true,
-            _ => self.owner.is_named() && !Owner::of(record).differs_from(&self.owner),
+        let ours = user.map(Owner::named).unwrap_or_default();
+        let is_users = |record: &JobInfo| {
+            let owner = Owner::of(record);
+            let is_by_name = owner.is_named() && ours.is_named() && !owner.differs_from(&ours);
+            is_by_name
+                || user.is_some_and(|user| record.user_name.0 == user)
+                || (self.owner.is_named() && !owner.differs_from(&self.owner))
         };
         let may_be = |record: &JobInfo| {
             let says_nothing = record.comment.get().is_none() && record.extra.get().is_none();

@@ -99,3 +99,14 @@ fn a_record_without_the_token_is_ours_only_by_what_was_seen() {
         assert!(!is_known || trail.whose(&bobs, &own) == Whose::Anothers);
     }
 }
+
+#[test]
+fn the_accounts_user_is_ours_however_the_secret_spells_him() {
+    let runs = [account(7, [10, 20], "")];
+    for user in ["alice", "Alice", "alice@example.org", "EXAMPLE\\alice"] {
+        assert_eq!(Trail::default().accounts(runs.to_vec(), &token(), Some(user)).len(), 1, "{user}");
+    }
+    for user in ["bob", "alice2@example.org", ""] {
+        assert!(Trail::default().accounts(runs.to_vec(), &token(), Some(user)).is_empty(), "{user}");
+    }
+}
