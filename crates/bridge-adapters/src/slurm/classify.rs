@@ -76,9 +76,9 @@ impl Trouble {
 pub(super) fn trouble(answer: &Answer, envelope: Option<&Envelope>, elapsed: Duration) -> Option<Trouble> {
     let status = answer.status.as_u16();
     let errors: Vec<&ApiError> = envelope.map(|envelope| envelope.errors.iter().collect()).unwrap_or_default();
-    // A limit of the site may also be told of a job that was taken and waits.
+    // Whatever else is told of a job that has an id, such as a limit of the site: it was taken, and it is held.
     let was_taken = envelope.is_some_and(|envelope| envelope.job_id.positive().is_some());
-    let is_remark = |error: &&ApiError| is_remark(error) || (was_taken && is_of_limits(error));
+    let is_remark = |error: &&ApiError| is_remark(error) || (was_taken && !is_of_known_job(error));
     if status == 200 && envelope.is_some() && errors.iter().all(is_remark) {
         return None;
     }
@@ -93,23 +93,7 @@ pub(super) fn trouble(answer: &Answer, envelope: Option<&Envelope>, elapsed: Dur
 
     if let Some(trouble) = by_number(&errors, elapsed) {
         let (what, surely_not_done) = trouble;
-        let hint = match what {
-            What::Other(ErrorKind::Credential) if surely_not_done => {
-                "; the token is expired or is not for this user: renew it in the Secret"
-            }
-            What::Other(ErrorKind::Credential) => {
-                "; most often the token is expired or is not for this user, otherwise slurmctld is restarting"
-            }
-            What::Other(ErrorKind::Unreachable) if errors.iter().any(|error| is_of_slurmdbd(error)) => {
-                "; is slurmdbd running?"
-            }
-            What::Other(ErrorKind::RateLimited) => {
-                "; it is tried again until there is room; if the job itself is larger or longer than its account or QOS may \
-                 ever have, change it"
-            }
-            What::Other(ErrorKind::Unreachable) => "; is slurmctld running?",
-            _ => "",
-        };
+        let hint = hint(what, surely_not_done, &errors);
         return made(what, surely_not_done, format!("{}{hint}", text()));
     }
     match status {
@@ -137,6 +121,42 @@ pub(super) fn trouble(answer: &Answer, envelope: Option<&Envelope>, elapsed: Dur
     }
 }
 
+/// What the errors in a list mean that came as a success, if they are more than remarks.
+#[must_use]
+pub(super) fn trouble_in_list(errors: &[ApiError], place: &str, elapsed: Duration) -> Option<Trouble> {
+    if errors.iter().all(is_remark) {
+        return None;
+    }
+    let errors: Vec<&ApiError> = errors.iter().collect();
+    let text = bounded(&errors.iter().take(4).map(|error| error.text()).collect::<Vec<_>>().join("; "));
+    let (what, surely_not_done, message) = match by_number(&errors, elapsed) {
+        Some((what, surely_not_done)) => {
+            let hint = hint(what, surely_not_done, &errors);
+            (what, surely_not_done, format!("{text}{hint}"))
+        }
+        None => (What::Other(ErrorKind::Unreachable), false, format!("{place} answered 200 with an error: {text}")),
+    };
+    Some(Trouble { what, surely_not_done, message, retry_after: None })
+}
+
+fn hint(what: What, surely_not_done: bool, errors: &[&ApiError]) -> &'static str {
+    match what {
+        What::Other(ErrorKind::Credential) if surely_not_done => {
+            "; the token is expired or is not for this user: renew it in the Secret"
+        }
+        What::Other(ErrorKind::Credential) => ambiguous(true),
+        What::Other(ErrorKind::Unreachable) if errors.iter().any(|error| is_of_slurmdbd(error)) => {
+            "; is slurmdbd running?"
+        }
+        What::Other(ErrorKind::RateLimited) => {
+            "; it is tried again until there is room; if the job itself is larger or longer than its account or QOS may \
+             ever have, change it"
+        }
+        What::Other(ErrorKind::Unreachable) => ambiguous(false),
+        _ => "",
+    }
+}
+
 fn ambiguous(is_fast: bool) -> &'static str {
     if is_fast {
         "; most often the token is expired or is not for this user, otherwise slurmctld is restarting"
@@ -149,6 +169,11 @@ fn ambiguous(is_fast: bool) -> &'static str {
 fn is_remark(error: &ApiError) -> bool {
     // Held as asked, or it will wait for resources; and 9003, "nothing found", is an empty answer of slurmdbd.
     matches!(error.number(), Some(0 | 2015 | 2042 | 9003)) && !says_no_such_job(error)
+}
+
+/// Told of a job that was there before, never of one that is being submitted.
+fn is_of_known_job(error: &ApiError) -> bool {
+    says_no_such_job(error) || matches!(error.number(), Some(2021 | 2084))
 }
 
 fn says_no_such_job(error: &ApiError) -> bool {

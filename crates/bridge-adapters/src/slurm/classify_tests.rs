@@ -138,3 +138,21 @@ fn a_limit_of_jobs_is_waited_for() {
     let taken = serde_json::json!({"job_id": 7, "errors": [{"error_code": 2050, "error": TEXT}]});
     assert_eq!(of(200, taken), None, "it was taken and waits");
 }
+
+#[test]
+fn a_job_with_an_id_was_taken_whatever_else_is_said() {
+    let of = |status: u16, body: serde_json::Value| {
+        let answer = Answer::recorded(status, body.to_string());
+        trouble(&answer, answer.json::<Envelope>().ok().as_ref(), Duration::ZERO)
+    };
+    for number in [2999, 9999, 1007, -1, 123_456] {
+        let errors = serde_json::json!([{"error_number": number, "error": "something new"}]);
+        assert_eq!(of(200, serde_json::json!({"job_id": 7, "errors": errors})), None, "{number}");
+        for id in [serde_json::json!(null), serde_json::json!(0), serde_json::json!("")] {
+            assert!(of(200, serde_json::json!({"job_id": id, "errors": errors})).is_some(), "{number} {id}");
+        }
+        assert!(of(500, serde_json::json!({"job_id": 7, "errors": errors})).is_some(), "{number}");
+    }
+    let ended = serde_json::json!({"job_id": 7, "errors": [{"error_number": 2021, "error": "already completing"}]});
+    assert!(of(200, ended).is_some_and(|trouble| trouble.what == What::AlreadyEnded), "an answer to an update");
+}

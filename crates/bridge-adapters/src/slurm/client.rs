@@ -11,17 +11,21 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::MANAGER;
+use super::accounting::Accounting;
 use super::classify::{self, Trouble, What};
 use super::config::{SlurmConfig, split_url};
-use super::jobs_stream;
-use super::wire::{AccountedJobs, ApiVersion, Envelope, JobInfo, JobStates, OpenApi};
-use crate::http::{Answer, Auth, Client, Counters, HttpError, Options};
+use super::jobs_stream::{self, Entry, List, Wanted};
+use super::map::bounded;
+use super::wire::{ApiVersion, Envelope, JobInfo, JobStates, OpenApi};
+use crate::http::{Answer, Auth, Cause, Client, Counters, HttpError, Options, Rejection};
 
 /// How long it is remembered that the server lacks an optional address.
-const RECHECK_AFTER: Duration = Duration::from_mins(10);
+pub(super) const RECHECK_AFTER: Duration = Duration::from_mins(10);
 /// The most ids that are put into one address.
 const MOST_IDS_IN_QUERY: usize = 64;
 const LARGEST_ERROR: usize = 1024 * 1024;
+/// Before a list that was not begun is asked for once more, which covers a restart of slurmrestd.
+const PAUSE: Duration = Duration::from_millis(150);
 
 /// slurmrestd, as one user sees it.
 #[derive(Debug)]
@@ -30,8 +34,10 @@ pub(super) struct Api {
     listing_timeout: Duration,
     named: Option<ApiVersion>,
     agreed: Mutex<Option<ApiVersion>>,
+    /// Whether the server's description of itself names accounting, if it gives one.
+    describes_accounting: Mutex<Option<bool>>,
+    pub(super) accounting: Accounting,
     without_states: Mutex<Option<Instant>>,
-    without_accounting: Mutex<Option<Instant>>,
     without_extra: Mutex<Option<Instant>>,
 }
 
@@ -116,8 +122,9 @@ impl Api {
             listing_timeout: config.listing_timeout,
             named,
             agreed: Mutex::new(None),
+            describes_accounting: Mutex::new(None),
+            accounting: Accounting::default(),
             without_states: Mutex::new(None),
-            without_accounting: Mutex::new(None),
             without_extra: Mutex::new(None),
         })
     }
@@ -164,10 +171,14 @@ impl Api {
 
     async fn negotiate(&self, operation: &'static str) -> Result<ApiVersion, CallError> {
         let offered = self.http.get(operation, self.http.url(&["openapi", "v3"])).send().await?;
-        let version = match offered.json::<OpenApi>() {
-            Ok(paths) if offered.status == 200 && !paths.versions().is_empty() => {
+        let described =
+            offered.json::<OpenApi>().ok().filter(|paths| offered.status == 200 && !paths.versions().is_empty());
+        *lock(&self.describes_accounting) = described.as_ref().map(OpenApi::has_accounting);
+        let version = match described {
+            Some(paths) => {
                 let versions = paths.versions();
-                versions.iter().rev().copied().find(|version| version.is_spoken()).ok_or_else(|| {
+                let newest = || versions.iter().rev().copied().find(|version| version.is_spoken());
+                self.named.filter(|named| versions.contains(named)).or_else(newest).ok_or_else(|| {
                     let listed = versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                     CallError::Trouble(Trouble {
                         what: What::Other(ErrorKind::Protocol),
@@ -182,17 +193,17 @@ impl Api {
                 })?
             }
             // A gateway may hand on /slurm only.
-            _ => self.probe(operation).await?,
+            None => self.probe(operation).await?,
         };
         tracing::debug!(%version, "agreed on an API version");
         *lock(&self.agreed) = Some(version);
         Ok(version)
     }
 
-    /// Asks for each version, the newest first.
+    /// Asks for each version, the one in the URL and then the newest first.
     async fn probe(&self, operation: &'static str) -> Result<ApiVersion, CallError> {
         let mut last = None;
-        for version in ApiVersion::spoken() {
+        for version in self.named.into_iter().chain(ApiVersion::spoken()) {
             let url = self.http.url(&["slurm", &version.to_string(), "ping"]);
             let started = Instant::now();
             let answer = self.http.get(operation, url).once().send().await?;
@@ -215,7 +226,7 @@ impl Api {
     }
 
     /// After an address was not there: whether another version is spoken now, e.g. after an upgrade of the server.
-    async fn has_moved_on(&self, operation: &'static str, from: ApiVersion) -> Result<bool, CallError> {
+    pub(super) async fn has_moved_on(&self, operation: &'static str, from: ApiVersion) -> Result<bool, CallError> {
         *lock(&self.agreed) = None;
         Ok(self.negotiate(operation).await? != from)
     }
@@ -274,54 +285,104 @@ impl Api {
         judge(answer, started.elapsed())
     }
 
+    /// Whether the server's description of itself, as last read, names accounting; `None` if it gives none.
+    pub(super) fn describes_accounting(&self) -> Option<bool> {
+        *lock(&self.describes_accounting)
+    }
+
     /// All records of one job: several for an array. Empty if slurmctld knows no such id.
     pub(super) async fn job(&self, operation: &'static str, id: i64) -> Result<Vec<JobInfo>, CallError> {
-        let id = id.to_string();
-        match self.call(Call::get(operation, &["job", &id])).await {
-            Ok(reply) => Ok(read::<JobList>(&reply)?.jobs),
+        self.records_of::<JobInfo>(operation, "slurm", id).await
+    }
+
+    /// What one service knows of a job. Of a large array that is more than is read as a whole.
+    pub(super) async fn records_of<E: Entry>(
+        &self,
+        operation: &'static str,
+        service: &'static str,
+        id: i64,
+    ) -> Result<Vec<JobInfo>, CallError> {
+        let text = id.to_string();
+        let question =
+            Question { operation, service, path: &["job", &text], timeout: self.http.options().timeout, tries: 2 };
+        let answer = self.list::<E>(question, Arc::new(move |job: &JobInfo| job.root() == Some(id))).await;
+        match answer.and_then(|listed| listed.ok_or_else(no_list)) {
+            Ok(Listed { list, place, elapsed }) => match classify::trouble_in_list(&list.errors, &place, elapsed) {
+                None => Ok(list.jobs),
+                Some(trouble) if trouble.what == What::NoSuchJob => Ok(Vec::new()),
+                Some(trouble) => Err(CallError::Trouble(trouble)),
+            },
             Err(error) if error.is(What::NoSuchJob) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
     }
 
-    /// Those of all jobs that are wanted. The answer is read piece by piece and never kept as a whole.
-    ///
-    /// `None` if the server says that nothing has changed.
+    /// Those of all jobs that are wanted. `None` if the server says that nothing has changed.
     pub(super) async fn jobs<F>(&self, operation: &'static str, wanted: F) -> Result<Option<Vec<JobInfo>>, CallError>
     where
         F: Fn(&JobInfo) -> bool + Send + Sync + 'static,
     {
-        let wanted = Arc::new(wanted);
+        let question =
+            Question { operation, service: "slurm", path: &["jobs"], timeout: self.listing_timeout, tries: 1 };
+        let Some(Listed { list, place, .. }) = self.list::<JobInfo>(question, Arc::new(wanted)).await? else {
+            return Ok(None);
+        };
+        match list.errors.first() {
+            None => Ok(Some(list.jobs)),
+            // Even a remark: a list that may lack something would be a false "there is none".
+            Some(error) => Err(CallError::Trouble(Trouble {
+                what: What::Other(ErrorKind::Unreachable),
+                surely_not_done: false,
+                message: format!("{place} answered 200 with an error: {}", bounded(&error.text())),
+                retry_after: None,
+            })),
+        }
+    }
+
+    /// The wanted jobs of a list. The answer is read piece by piece and never kept as a whole.
+    ///
+    /// `None` if the server says that nothing has changed.
+    async fn list<E: Entry>(&self, question: Question<'_>, wanted: Arc<Wanted>) -> Result<Option<Listed>, CallError> {
+        let Question { operation, service, path, timeout, mut tries } = question;
         let (mut renegotiated, mut renewed) = (false, false);
         loop {
             let version = self.version(operation).await?;
             let started = Instant::now();
-            let url = self.http.url(&["slurm", &version.to_string(), "jobs"]);
-            let answer = self.http.get(operation, url).timeout(self.listing_timeout).send_streamed().await?;
+            let number = version.to_string();
+            let segments: Vec<&str> = [service, &number].into_iter().chain(path.iter().copied()).collect();
+            let request = self.http.get(operation, self.http.url(&segments)).timeout(timeout);
+            tries = tries.saturating_sub(1);
+            let answer = match request.send_streamed().await {
+                Err(error) if tries > 0 && matches!(error.cause, Cause::Connect | Cause::Broken) => {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                other => other?,
+            };
             if answer.status == 304 {
                 return Ok(None);
             }
             if answer.status == 200 {
                 let place = answer.place().to_owned();
-                return jobs_stream::read(answer.body, &place, wanted).await.map(Some);
+                let list = jobs_stream::read::<E>(answer.body, &place, wanted).await?;
+                return Ok(Some(Listed { list, place, elapsed: started.elapsed() }));
             }
             let answer = answer.into_answer(LARGEST_ERROR).await?;
+            if tries > 0 && matches!(answer.status.as_u16(), 502..=504) {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
             let rejection = classify::rejects(&answer);
             let Err(error) = judge(answer, started.elapsed()) else {
                 // A success that is not 200 holds no list; an empty one would be a false "there is none".
-                return Err(CallError::Trouble(Trouble {
-                    what: What::Other(ErrorKind::Protocol),
-                    surely_not_done: true,
-                    message: "slurmrestd answered without a list of jobs".to_owned(),
-                    retry_after: None,
-                }));
+                return Err(no_list());
             };
             if error.is(What::NoSuchAddress) && !renegotiated {
                 renegotiated = true;
                 if self.has_moved_on(operation, version).await? {
                     continue;
                 }
-            } else if rejection != crate::http::Rejection::No && !renewed {
+            } else if rejection != Rejection::No && !renewed {
                 renewed = true;
                 if self.http.reread_credentials().await? {
                     continue;
@@ -352,39 +413,32 @@ impl Api {
             Err(error) => Err(error),
         }
     }
-
-    /// What accounting knows of a job; `None` if there is no accounting.
-    pub(super) async fn accounted(&self, operation: &'static str, id: i64) -> Result<Option<Vec<JobInfo>>, CallError> {
-        if is_recent(&self.without_accounting) {
-            return Ok(None);
-        }
-        let version = self.version(operation).await?;
-        let id = id.to_string();
-        let path = ["job", id.as_str()];
-        let call = Call { service: "slurmdb", ..Call::get(operation, &path) };
-        match self.send(call, version, None, &[]).await {
-            Ok(reply) => Ok(Some(read::<AccountedJobs>(&reply)?.into_jobs())),
-            Err(error) if error.is(What::NoSuchAddress) || says_no_accounting(&error) => {
-                *lock(&self.without_accounting) = Some(Instant::now());
-                Ok(None)
-            }
-            Err(error) if error.is(What::NoSuchJob) => Ok(Some(Vec::new())),
-            Err(error) => Err(error),
-        }
-    }
 }
 
-#[derive(serde::Deserialize)]
-struct JobList {
-    #[serde(default)]
-    jobs: Vec<JobInfo>,
+/// A question whose answer is a list of jobs.
+#[derive(Debug, Clone, Copy)]
+struct Question<'a> {
+    operation: &'static str,
+    /// `slurm` or `slurmdb`.
+    service: &'static str,
+    path: &'a [&'a str],
+    timeout: Duration,
+    tries: u32,
 }
 
-/// The plugin is loaded although the cluster keeps no accounts.
-fn says_no_accounting(error: &CallError) -> bool {
-    let CallError::Trouble(trouble) = error else { return false };
-    let text = trouble.message.to_ascii_lowercase();
-    text.contains("accounting storage is disabled") || text.contains("accounting_storage/none")
+struct Listed {
+    list: List,
+    place: String,
+    elapsed: Duration,
+}
+
+fn no_list() -> CallError {
+    CallError::Trouble(Trouble {
+        what: What::Other(ErrorKind::Protocol),
+        surely_not_done: true,
+        message: "slurmrestd answered without a list of jobs".to_owned(),
+        retry_after: None,
+    })
 }
 
 pub(super) fn judge(answer: Answer, elapsed: Duration) -> Result<Reply, CallError> {
@@ -400,10 +454,10 @@ pub(super) fn read<T: DeserializeOwned>(reply: &Reply) -> Result<T, CallError> {
     reply.answer.json().map_err(CallError::Http)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn is_recent(since: &Mutex<Option<Instant>>) -> bool {
+pub(super) fn is_recent(since: &Mutex<Option<Instant>>) -> bool {
     lock(since).is_some_and(|since| since.elapsed() < RECHECK_AFTER)
 }

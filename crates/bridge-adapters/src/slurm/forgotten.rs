@@ -5,11 +5,11 @@
 
 use bridge_core::manager::{HoldAnswer, Phase, Result, Sighting, Tracked};
 
-use super::map::{Standing, is_held_on_request, standing};
+use super::map::{Standing, WaitingTasks, is_held_on_request, standing};
 use super::wire::JobInfo;
 use super::{Slurm, number};
 
-const STARTED: &str = "it has started before, says accounting; slurmctld has forgotten that and holds it: release it \
+pub(super) const STARTED: &str = "it has started before, says accounting; slurmctld has forgotten that and holds it: release it \
                        there only if it may run again";
 const ENDED: &str = "slurmctld has forgotten that and holds the job: cancel it there";
 
@@ -41,7 +41,11 @@ impl Slurm {
         seen: Sighting,
     ) -> Result<Sighting> {
         let past = self.forgotten(operation, job, records).await?;
-        Ok(match (self.accounted_end(&past, job), seen) {
+        // Of an array others may never have started.
+        let are_all =
+            records.first().is_some_and(|record| !is_array(record) || WaitingTasks::of(record).are_all(past.len()));
+        let end = if are_all { self.accounted_end(&past, job) } else { None };
+        Ok(match (end, seen) {
             (Some(Sighting::Ended(mut outcome, facts)), _) => {
                 outcome.message = format!("{}; {ENDED}", outcome.message);
                 Sighting::Ended(outcome, facts)
@@ -58,19 +62,28 @@ impl Slurm {
     async fn forgotten(&self, operation: &'static str, job: &Tracked, records: &[JobInfo]) -> Result<Vec<JobInfo>> {
         let (Some(id), [record]) = (number(&job.id), records) else { return Ok(Vec::new()) };
         // A job that slurmctld itself has put back into the queue has rightly started before.
-        let is_fresh = record.restart_cnt.positive().is_none() && record.array_job_id.positive().is_none();
-        if !is_fresh || !is_held_on_request(record) {
+        let is_fresh = record.restart_cnt.positive().is_none();
+        // A task of an array that has a record of its own has started, or others beside it have.
+        let is_split = is_array(record) && record.array_task_id.0.is_some();
+        if !is_fresh || is_split || !is_held_on_request(record) {
             return Ok(Vec::new());
         }
+        let waiting = WaitingTasks::of(record);
         let accounted = self.api.accounted(operation, id).await.map_err(|error| error.into_error(operation))?;
         let started = accounted.unwrap_or_default().into_iter().filter(|past| {
             let submitted = record.submit_time.positive();
             let is_same = submitted.is_none_or(|submitted| past.submit_time.0 == Some(submitted));
-            past.root() == Some(id) && has_started(past, record) && is_same
+            // Of an array that was held half-way, the tasks that started before rightly did.
+            let waits = !is_array(record) || past.array_task_id.0.is_none_or(|task| waiting.may_hold(task));
+            past.root() == Some(id) && has_started(past, record) && is_same && waits
         });
         let trail = self.memory.trail(id, &job.token);
         Ok(self.own_accounts(job, started.collect(), &trail).await)
     }
+}
+
+fn is_array(record: &JobInfo) -> bool {
+    record.array_job_id.positive().is_some()
 }
 
 /// Whether a job's account tells of a start, and not only of the one that is planned.

@@ -1,20 +1,20 @@
-//! Reading `GET /jobs` piece by piece: a busy cluster's answer has tens of megabytes, of which few records are wanted.
+//! Reading lists of jobs piece by piece: the answer of a busy cluster, or about a large array, has tens of megabytes, of
+//! which little is wanted.
 
 use std::fmt;
 use std::io::{self, BufReader, Read};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use tokio::sync::mpsc;
 
-use super::classify::{Trouble, What};
 use super::client::CallError;
 use super::wire::{ApiError, JobInfo};
 use crate::http::{Cause, HttpError, Reached};
-use bridge_core::manager::ErrorKind;
 
 /// Pieces that may wait for the parser.
 const PIECES_AHEAD: usize = 8;
@@ -24,17 +24,30 @@ const LARGEST: u64 = 2 * 1024 * 1024 * 1024;
 /// What stands for bytes that are no text.
 const REPLACEMENT: &str = "\u{fffd}";
 
-type Wanted = dyn Fn(&JobInfo) -> bool + Send + Sync;
+pub(super) type Wanted = dyn Fn(&JobInfo) -> bool + Send + Sync;
 
-/// The wanted records of an answer to `GET /jobs`.
-pub(super) async fn read(
+/// How a job is written in a list; `None` if an entry cannot be read.
+pub(super) trait Entry: DeserializeOwned + Into<Option<JobInfo>> + 'static {}
+
+impl<E: DeserializeOwned + Into<Option<JobInfo>> + 'static> Entry for E {}
+
+/// The wanted records of an answer, and what else it says.
+#[derive(Debug, Default)]
+pub(super) struct List {
+    pub(super) jobs: Vec<JobInfo>,
+    pub(super) errors: Vec<ApiError>,
+    has_jobs: bool,
+}
+
+/// The wanted records of an answer with a list of jobs.
+pub(super) async fn read<E: Entry>(
     mut body: BoxStream<'static, io::Result<Bytes>>,
     place: &str,
     wanted: Arc<Wanted>,
-) -> Result<Vec<JobInfo>, CallError> {
+) -> Result<List, CallError> {
     let (pieces, incoming) = mpsc::channel(PIECES_AHEAD);
     let parsing =
-        tokio::task::spawn_blocking(move || parse(Pieces { incoming, current: Bytes::new() }, wanted.as_ref()));
+        tokio::task::spawn_blocking(move || parse::<E>(Pieces { incoming, current: Bytes::new() }, wanted.as_ref()));
     let mut lossy = Lossy::default();
     while let Some(piece) = body.next().await {
         if pieces.send(piece.map(|piece| lossy.next(piece))).await.is_err() {
@@ -52,16 +65,7 @@ pub(super) async fn read(
             source: Some(source),
         })
     };
-    let list = parsing.await.map_err(|error| broken(Box::new(error)))?.map_err(|error| broken(Box::new(error)))?;
-    match list.errors.first() {
-        None => Ok(list.jobs),
-        Some(error) => Err(CallError::Trouble(Trouble {
-            what: What::Other(ErrorKind::Unreachable),
-            surely_not_done: false,
-            message: format!("{place} answered 200 with an error: {}", super::map::bounded(&error.text())),
-            retry_after: None,
-        })),
-    }
+    parsing.await.map_err(|error| broken(Box::new(error)))?.map_err(|error| broken(Box::new(error)))
 }
 
 /// Makes text of any bytes: Slurm hands on names and comments as they were given, and one job of anybody with a letter in
@@ -120,16 +124,9 @@ impl Read for Pieces {
     }
 }
 
-#[derive(Default)]
-struct List {
-    jobs: Vec<JobInfo>,
-    errors: Vec<ApiError>,
-    has_jobs: bool,
-}
-
-fn parse(pieces: impl Read, wanted: &Wanted) -> serde_json::Result<List> {
+fn parse<E: Entry>(pieces: impl Read, wanted: &Wanted) -> serde_json::Result<List> {
     let mut parser = serde_json::Deserializer::from_reader(BufReader::with_capacity(64 * 1024, pieces.take(LARGEST)));
-    let list = TopLevel(wanted).deserialize(&mut parser)?;
+    let list = TopLevel::<E>(wanted, PhantomData).deserialize(&mut parser)?;
     parser.end()?;
     if list.has_jobs || !list.errors.is_empty() {
         return Ok(list);
@@ -137,16 +134,16 @@ fn parse(pieces: impl Read, wanted: &Wanted) -> serde_json::Result<List> {
     Err(serde::de::Error::missing_field("jobs"))
 }
 
-struct TopLevel<'a>(&'a Wanted);
+struct TopLevel<'a, E>(&'a Wanted, PhantomData<E>);
 
-impl<'de> DeserializeSeed<'de> for TopLevel<'_> {
+impl<'de, E: Entry> DeserializeSeed<'de> for TopLevel<'_, E> {
     type Value = List;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<List, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for TopLevel<'_> {
+impl<'de, E: Entry> Visitor<'de> for TopLevel<'_, E> {
     type Value = List;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an answer of slurmrestd")
@@ -156,7 +153,7 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "jobs" => {
-                    list.jobs = map.next_value_seed(Jobs(self.0))?;
+                    list.jobs = map.next_value_seed(Jobs::<E>(self.0, PhantomData))?;
                     list.has_jobs = true;
                 }
                 "errors" => list.errors = map.next_value::<Option<Vec<ApiError>>>()?.unwrap_or_default(),
@@ -169,26 +166,24 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
     }
 }
 
-struct Jobs<'a>(&'a Wanted);
+struct Jobs<'a, E>(&'a Wanted, PhantomData<E>);
 
-impl<'de> DeserializeSeed<'de> for Jobs<'_> {
+impl<'de, E: Entry> DeserializeSeed<'de> for Jobs<'_, E> {
     type Value = Vec<JobInfo>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<JobInfo>, D::Error> {
         deserializer.deserialize_seq(self)
     }
 }
 
-impl<'de> Visitor<'de> for Jobs<'_> {
+impl<'de, E: Entry> Visitor<'de> for Jobs<'_, E> {
     type Value = Vec<JobInfo>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of jobs")
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<JobInfo>, A::Error> {
         let mut jobs = Vec::new();
-        while let Some(job) = list.next_element::<JobInfo>()? {
-            if (self.0)(&job) {
-                jobs.push(job);
-            }
+        while let Some(entry) = list.next_element::<E>()? {
+            jobs.extend(entry.into().filter(|job| (self.0)(job)));
         }
         Ok(jobs)
     }
@@ -201,8 +196,9 @@ mod tests {
     async fn of(pieces: &[&str]) -> Result<Vec<i64>, CallError> {
         let pieces: Vec<io::Result<Bytes>> = pieces.iter().map(|piece| Ok(Bytes::from((*piece).to_owned()))).collect();
         let body = futures::stream::iter(pieces).boxed();
-        let jobs = read(body, "here", Arc::new(|job: &JobInfo| job.job_id.0 != Some(2))).await?;
-        Ok(jobs.into_iter().filter_map(|job| job.job_id.0).collect())
+        let list = read::<JobInfo>(body, "here", Arc::new(|job: &JobInfo| job.job_id.0 != Some(2))).await?;
+        assert!(list.errors.is_empty());
+        Ok(list.jobs.into_iter().filter_map(|job| job.job_id.0).collect())
     }
 
     #[tokio::test]
@@ -212,12 +208,14 @@ mod tests {
         for size in [1, 2, 3, 7, text.len()] {
             let pieces: Vec<io::Result<Bytes>> =
                 text.chunks(size).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-            let jobs = read(futures::stream::iter(pieces).boxed(), "here", Arc::new(|_: &JobInfo| true)).await.unwrap();
-            let names: Vec<&str> = jobs.iter().map(|job| job.name.0.as_str()).collect();
+            let pieces = futures::stream::iter(pieces).boxed();
+            let list = read::<JobInfo>(pieces, "here", Arc::new(|_: &JobInfo| true)).await.unwrap();
+            let names: Vec<&str> = list.jobs.iter().map(|job| job.name.0.as_str()).collect();
             assert_eq!(names, ["caf\u{fffd}", "\u{1f4a7}\u{e9}\u{fffd}"], "in pieces of {size}");
         }
         let broken: Vec<io::Result<Bytes>> = vec![Ok(Bytes::from_static(b"{\"jobs\": []}\xe2"))];
-        assert!(read(futures::stream::iter(broken).boxed(), "here", Arc::new(|_: &JobInfo| true)).await.is_err());
+        let broken = futures::stream::iter(broken).boxed();
+        assert!(read::<JobInfo>(broken, "here", Arc::new(|_: &JobInfo| true)).await.is_err());
     }
 
     #[tokio::test]
@@ -231,11 +229,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn half_an_answer_or_one_with_errors_is_none() {
+    async fn half_an_answer_is_none_and_errors_are_told() {
         for text in [r#"{"jobs": [{"job_id": 1}"#, "", "no json", r#"{"meta": {}}"#, r#"{"jobs": 5}"#, "[]"] {
             assert!(of(&[text]).await.is_err(), "{text}");
         }
-        let error = of(&[r#"{"jobs": [], "errors": [{"error": "bad day", "errno": -1}]}"#]).await.unwrap_err();
-        assert!(matches!(error, CallError::Trouble(trouble) if trouble.message.contains("bad day")));
+        for text in [r#"{"jobs": [], "errors": [{"error": "bad day"}]}"#, r#"{"errors": [{"error": "bad day"}]}"#] {
+            let body = futures::stream::iter([Ok(Bytes::from_static(text.as_bytes()))]).boxed();
+            let list = read::<JobInfo>(body, "here", Arc::new(|_: &JobInfo| true)).await.unwrap();
+            assert_eq!(list.errors.first().map(ApiError::text).as_deref(), Some("bad day"));
+        }
     }
 }

@@ -61,7 +61,8 @@ fn summarise(partitions: &Partitions, nodes: &Nodes, pending: &BTreeMap<String, 
 }
 
 fn count(node: &Node, nodes: &mut Capacity, cpus: &mut Capacity) {
-    let words: Vec<String> = node.state.0.iter().map(|word| word.to_ascii_uppercase()).collect();
+    let words = node.state.0.iter().chain(&node.state_flags.0);
+    let words: Vec<String> = words.map(|word| word.to_ascii_uppercase()).collect();
     let has = |word: &str| words.iter().any(|own| own == word);
     let out_of_use = ["DOWN", "DRAIN", "ERROR", "FAIL", "FUTURE", "UNKNOWN", "NOT_RESPONDING", "POWERED_DOWN"];
     if out_of_use.iter().any(|word| has(word)) {
@@ -104,6 +105,20 @@ fn hosts(list: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_drained_node_is_out_of_use_wherever_its_flags_stand() {
+        let idle = |node: serde_json::Value| {
+            let (mut nodes, mut cpus) = (Capacity::default(), Capacity::default());
+            count(&serde_json::from_value(node).unwrap(), &mut nodes, &mut cpus);
+            (nodes.idle, cpus.idle)
+        };
+        let v38 =
+            |flags: &[&str]| serde_json::json!({"state": "idle", "state_flags": flags, "cpus": 4, "alloc_cpus": 0});
+        assert_eq!(idle(v38(&[])), (1, 4));
+        assert_eq!(idle(v38(&["DRAIN"])), (0, 0));
+        assert_eq!(idle(serde_json::json!({"state": ["IDLE", "DRAIN"], "cpus": 4, "alloc_cpus": 0})), (0, 0));
+    }
 
     #[test]
     fn host_lists_are_spelled_out() {

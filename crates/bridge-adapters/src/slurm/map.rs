@@ -205,6 +205,30 @@ pub(super) fn sighting(records: &[JobInfo], remembered: &mut EndedTasks) -> Opti
     Some(sum_up(records, remembered))
 }
 
+/// Sums up the accounts of a job. `known` is how many tasks it was seen to have.
+#[must_use]
+pub(super) fn accounted(records: &[JobInfo], remembered: &mut EndedTasks, known: u64) -> Option<Sighting> {
+    let told: Vec<JobInfo> = records.iter().filter(|record| !is_overruled(record, remembered)).cloned().collect();
+    if told.len() == records.len() {
+        return sighting(records, remembered);
+    }
+    let found = sum_up(&told, remembered);
+    // Accounting that lags behind may lack tasks altogether.
+    (remembered.len() as u64 >= known).then_some(found)
+}
+
+/// Whether an account shows a task as not ended whose end was seen: slurmdbd is told late, and of some ends never.
+pub(super) fn is_overruled(account: &JobInfo, ended: &EndedTasks) -> bool {
+    let was_seen = account.array_task_id.0.is_some_and(|task| ended.contains_key(&task));
+    was_seen && matches!(standing(account), Standing::Alive(..))
+}
+
+/// How many tasks a job is seen to have, those included that ended before.
+pub(super) fn known_tasks(records: &[JobInfo], ended: &EndedTasks) -> u64 {
+    let alive = records.iter().filter(|record| matches!(standing(record), Standing::Alive(..)));
+    alive.map(tasks_in).fold(ended.len() as u64, u64::saturating_add)
+}
+
 fn sum_up(records: &[JobInfo], remembered: &mut EndedTasks) -> Sighting {
     let mut phases: Vec<(Phase, u64)> = Vec::new();
     let mut facts = Facts::default();
@@ -280,18 +304,55 @@ fn severity(verdict: Verdict) -> u8 {
     }
 }
 
-/// How many tasks a record stands for: those of an array that have not started share one, e.g. `2-3,7%2`.
+/// The tasks of an array that have not started, which share one record, e.g. `2-3,7%2`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct WaitingTasks {
+    /// First, last, step.
+    ranges: Vec<(u64, u64, u64)>,
+    /// A long list ends in dots.
+    is_cut: bool,
+}
+
+impl WaitingTasks {
+    pub(super) fn of(job: &JobInfo) -> Self {
+        let text = job.array_task_string.0.split('%').next().unwrap_or_default().trim_matches(['[', ']']);
+        let mut tasks = Self::default();
+        for range in text.split(',').map(str::trim).filter(|range| !range.is_empty()) {
+            let (bounds, step) = range.split_once(':').unwrap_or((range, "1"));
+            let (first, last) = bounds.split_once('-').unwrap_or((bounds, bounds));
+            match (first.trim().parse(), last.trim().parse(), step.trim().parse()) {
+                (Ok(first), Ok(last), Ok(step)) if first <= last && step > 0 => tasks.ranges.push((first, last, step)),
+                _ => tasks.is_cut = true,
+            }
+        }
+        tasks
+    }
+
+    /// How many they are, at least one.
+    fn count(&self) -> u64 {
+        let counts = self.ranges.iter().map(|(first, last, step)| (last - first) / step + 1);
+        counts.fold(0_u64, u64::saturating_add).max(1)
+    }
+
+    /// Whether a task is, or may be, among them.
+    pub(super) fn may_hold(&self, task: i64) -> bool {
+        let Ok(task) = u64::try_from(task) else { return true };
+        self.is_cut
+            || self
+                .ranges
+                .iter()
+                .any(|(first, last, step)| (*first..=*last).contains(&task) && (task - first) % step == 0)
+    }
+
+    /// Whether so many of them are surely all.
+    pub(super) fn are_all(&self, tasks: usize) -> bool {
+        !self.is_cut && tasks as u64 >= self.count()
+    }
+}
+
+/// How many tasks a record stands for.
 fn tasks_in(job: &JobInfo) -> u64 {
-    let Some(text) = job.array_task_string.get() else { return 1 };
-    let text = text.split('%').next().unwrap_or_default().trim_matches(['[', ']']);
-    let tasks = text.split(',').filter_map(|range| {
-        let (range, step) = range.split_once(':').unwrap_or((range, "1"));
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last, step) =
-            (first.trim().parse::<u64>().ok()?, last.trim().parse::<u64>().ok()?, step.trim().parse::<u64>().ok()?);
-        last.checked_sub(first)?.checked_div(step)?.checked_add(1)
-    });
-    tasks.fold(0_u64, u64::saturating_add).max(1)
+    WaitingTasks::of(job).count()
 }
 
 fn time(number: Number) -> Option<Timestamp> {

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::super::captures;
-use super::super::wire::{AccountedJobs, Text, Words};
+use super::super::wire::{AccountedEntry, Text, Words};
 use super::*;
 
 fn job(states: &[&str], reason: &str) -> JobInfo {
@@ -115,7 +115,8 @@ fn an_end_tells_reason_code_and_signal() {
 fn recorded(server: &str, name: &str) -> Vec<JobInfo> {
     let body: &Value = &captures::all()[server][name].body;
     if server.ends_with("slurmdbd") {
-        return serde_json::from_value::<AccountedJobs>(body.clone()).unwrap().into_jobs();
+        let entries: Vec<AccountedEntry> = serde_json::from_value(body["jobs"].clone()).unwrap();
+        return entries.into_iter().filter_map(Option::<JobInfo>::from).collect();
     }
     serde_json::from_value(body["jobs"].clone()).unwrap()
 }

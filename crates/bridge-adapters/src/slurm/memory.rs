@@ -8,6 +8,7 @@ use bridge_core::ids::SubmitToken;
 use bridge_core::manager::{Phase, Sighting};
 use tokio::time::Instant;
 
+use super::lookup::Lookup;
 use super::map::EndedTasks;
 use super::ours::Trail;
 
@@ -34,17 +35,14 @@ struct Jobs {
     seen: HashMap<(i64, SubmitToken), Seen>,
     /// Since when accounting, and nobody else, shows a job as not ended.
     unended: HashMap<(i64, SubmitToken), Instant>,
+    /// When accounting was last asked about a job.
+    asked_accounting: HashMap<(i64, SubmitToken), Instant>,
     sweep_at: usize,
 }
 
 #[derive(Debug)]
 struct Seen {
-    state: String,
-    sighting: Sighting,
-    is_group: bool,
-    trail: Trail,
-    tasks: EndedTasks,
-    doubted: bool,
+    look: Look,
     at: Instant,
     asked: Instant,
 }
@@ -63,37 +61,47 @@ impl Memory {
         let seen = jobs
             .seen
             .get_mut(&(id, token.clone()))
-            .filter(|seen| !seen.is_group && !seen.doubted && seen.state == state)?;
-        let is_waiting = matches!(seen.sighting, Sighting::Alive(Phase::Queued { .. } | Phase::Held, _));
+            .filter(|seen| !seen.look.is_group && !seen.look.doubted && seen.look.state == state)?;
+        let is_waiting = matches!(seen.look.sighting, Sighting::Alive(Phase::Queued { .. } | Phase::Held, _));
         if seen.at.elapsed() > if is_waiting { REASON_LASTS } else { DETAILS_LAST } {
             return None;
         }
         seen.asked = Instant::now();
-        Some(seen.sighting.clone())
+        Some(seen.look.sighting.clone())
     }
 
     /// Ended tasks of an array that slurmctld may have forgotten.
     pub(super) fn tasks(&self, id: i64, token: &SubmitToken) -> EndedTasks {
         let jobs = self.lock();
-        jobs.seen.get(&(id, token.clone())).map(|seen| seen.tasks.clone()).unwrap_or_default()
+        jobs.seen.get(&(id, token.clone())).map(|seen| seen.look.tasks.clone()).unwrap_or_default()
+    }
+
+    /// How many tasks a job was seen to have.
+    pub(super) fn known_tasks(&self, id: i64, token: &SubmitToken) -> u64 {
+        self.lock().seen.get(&(id, token.clone())).map_or(0, |seen| seen.look.known_tasks)
     }
 
     /// What was seen of the job, to tell it from another one of the same id.
     pub(super) fn trail(&self, id: i64, token: &SubmitToken) -> Trail {
-        self.lock().seen.get(&(id, token.clone())).map(|seen| seen.trail.clone()).unwrap_or_default()
+        self.lock().seen.get(&(id, token.clone())).map(|seen| seen.look.trail.clone()).unwrap_or_default()
     }
 
     /// Whether the job was seen beyond its hold, or whether that is still to be found out.
     pub(super) fn was_let_go_or_doubted(&self, id: i64, token: &SubmitToken) -> bool {
         let jobs = self.lock();
         let seen = jobs.seen.get(&(id, token.clone()));
-        seen.is_some_and(|seen| seen.doubted || !matches!(seen.sighting, Sighting::Alive(Phase::Held, _)))
+        seen.is_some_and(|seen| seen.look.doubted || !seen.look.is_held())
+    }
+
+    /// Whether the job was seen beyond its hold.
+    pub(super) fn was_let_go(&self, id: i64, token: &SubmitToken) -> bool {
+        self.lock().seen.get(&(id, token.clone())).is_some_and(|seen| !seen.look.is_held())
     }
 
     /// What was found out about a job that is still held.
     pub(super) fn note_of_held(&self, id: i64, token: &SubmitToken) -> Option<String> {
         let jobs = self.lock();
-        match &jobs.seen.get(&(id, token.clone()))?.sighting {
+        match &jobs.seen.get(&(id, token.clone()))?.look.sighting {
             Sighting::Alive(Phase::Held, facts) => facts.note.clone(),
             _ => None,
         }
@@ -101,10 +109,9 @@ impl Memory {
 
     /// Keeps what was seen.
     pub(super) fn keep(&self, id: i64, token: &SubmitToken, look: Look) {
-        let Look { state, sighting, is_group, trail, tasks, doubted } = look;
         let now = Instant::now();
         let mut jobs = self.lock();
-        let seen = Seen { state, sighting, is_group, trail, tasks, doubted, at: now, asked: now };
+        let seen = Seen { look, at: now, asked: now };
         jobs.unended.remove(&(id, token.clone()));
         jobs.seen.insert((id, token.clone()), seen);
         if jobs.seen.len() > jobs.sweep_at.max(SWEEP_ABOVE) {
@@ -120,9 +127,26 @@ impl Memory {
         self.lock().unended.entry((id, token.clone())).or_insert_with(Instant::now).elapsed()
     }
 
+    /// Puts those first whom accounting was asked about longest ago or never: of more than can be asked about in one round
+    /// the same ones must not come first in each.
+    pub(super) fn longest_unasked_first(&self, lookups: &mut [Lookup<'_>]) {
+        let jobs = self.lock();
+        lookups.sort_by_key(|lookup| jobs.asked_accounting.get(&(lookup.id, lookup.job.token.clone())).copied());
+    }
+
+    /// Accounting is asked about the job now.
+    pub(super) fn asks_accounting(&self, id: i64, token: &SubmitToken) {
+        let mut jobs = self.lock();
+        if jobs.asked_accounting.len() > SWEEP_ABOVE {
+            jobs.asked_accounting.retain(|_, asked| asked.elapsed() < FORGOTTEN_AFTER);
+        }
+        jobs.asked_accounting.insert((id, token.clone()), Instant::now());
+    }
+
     /// Forgets a job that is gone or has ended.
     pub(super) fn forget(&self, id: i64, token: &SubmitToken) {
         let mut jobs = self.lock();
+        jobs.asked_accounting.remove(&(id, token.clone()));
         jobs.seen.remove(&(id, token.clone()));
         jobs.unended.remove(&(id, token.clone()));
     }
@@ -133,13 +157,21 @@ impl Memory {
 }
 
 /// One look at a job.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Look {
     pub state: String,
     pub sighting: Sighting,
     pub is_group: bool,
+    /// How many tasks it has, those included that ended before.
+    pub known_tasks: u64,
     pub trail: Trail,
     pub tasks: EndedTasks,
     /// It is held, and whether it has run is to be found out.
     pub doubted: bool,
+}
+
+impl Look {
+    fn is_held(&self) -> bool {
+        matches!(self.sighting, Sighting::Alive(Phase::Held, _))
+    }
 }

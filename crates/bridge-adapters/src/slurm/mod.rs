@@ -1,5 +1,6 @@
 #![doc = include_str!("docs.md")]
 
+mod accounting;
 mod arguments;
 #[cfg(test)]
 mod captures;
@@ -13,6 +14,7 @@ mod forgotten;
 mod jobs_stream;
 mod load;
 mod logs;
+mod lookup;
 mod map;
 mod memory;
 mod ours;
@@ -144,7 +146,10 @@ impl Slurm {
             }
         }
         let path = ["job", job.id.as_str()];
-        let call = Call { method: &Method::POST, body: Some(&body), ..Call::get(operation, &path) };
+        // slurmrestd waits for a slurmctld that restarts, and hands a repeated release to one that may have forgotten the
+        // first one and the start that followed it.
+        let repeatable = hold;
+        let call = Call { method: &Method::POST, body: Some(&body), repeatable, ..Call::get(operation, &path) };
         match self.api.call(call).await {
             Ok(_) => Ok(HoldAnswer::Done),
             Err(CallError::Trouble(Trouble { what: What::NoSuchJob, .. })) => Ok(HoldAnswer::Gone),

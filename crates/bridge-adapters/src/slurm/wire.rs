@@ -336,19 +336,14 @@ impl From<AccountedJob> for JobInfo {
     }
 }
 
-/// `GET /slurmdb/…/job/{id}`.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct AccountedJobs {
-    #[serde(deserialize_with = "list_or_nothing")]
-    jobs: Vec<AccountedJob>,
-}
+/// One entry of `GET /slurmdb/…/job/{id}`. One that cannot be read hides no other.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(transparent)]
+pub(super) struct AccountedEntry(Value);
 
-impl AccountedJobs {
-    /// The jobs in slurmctld's form.
-    #[must_use]
-    pub(super) fn into_jobs(self) -> Vec<JobInfo> {
-        self.jobs.into_iter().map(JobInfo::from).collect()
+impl From<AccountedEntry> for Option<JobInfo> {
+    fn from(entry: AccountedEntry) -> Self {
+        serde_json::from_value::<AccountedJob>(entry.0).ok().map(JobInfo::from)
     }
 }
 
@@ -385,6 +380,12 @@ impl OpenApi {
     pub(super) fn versions(&self) -> std::collections::BTreeSet<ApiVersion> {
         let version = |path: &String| ApiVersion::parse(path.split('/').skip_while(|part| *part != "slurm").nth(1)?);
         self.paths.iter().filter_map(version).collect()
+    }
+
+    /// Whether the server has addresses for accounting, in whatever version.
+    #[must_use]
+    pub(super) fn has_accounting(&self) -> bool {
+        self.paths.iter().any(|path| path.split('/').any(|part| part == "slurmdb"))
     }
 }
 
@@ -446,6 +447,8 @@ pub(super) struct Node {
     pub(super) name: Text,
     /// Its state and flags.
     pub(super) state: Words,
+    /// Where v0.0.37 and v0.0.38 put the flags.
+    pub(super) state_flags: Words,
     /// The partitions it is in; not told by v0.0.36.
     pub(super) partitions: Words,
     /// Its CPUs.

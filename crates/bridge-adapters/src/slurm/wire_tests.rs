@@ -24,9 +24,10 @@ fn every_recorded_answer_of_a_kind_that_is_read_can_be_read() {
             let _: Envelope = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{what}: {error}"));
             let path = capture.request.path.as_str();
             if path.contains("/slurmdb/") {
-                let jobs: AccountedJobs = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{what}: {error}"));
+                let entries: Vec<AccountedEntry> =
+                    serde_json::from_value(capture.body["jobs"].clone()).unwrap_or_default();
                 let listed = capture.body["jobs"].as_array().map_or(0, Vec::len);
-                assert_eq!(jobs.into_jobs().len(), listed, "{what}");
+                assert_eq!(entries.into_iter().filter_map(Option::<JobInfo>::from).count(), listed, "{what}");
             } else if path.contains("/jobs/state") {
                 let states: JobStates = serde_json::from_str(&body).unwrap();
                 let listed = capture.body["jobs"].as_array().map_or(0, Vec::len);

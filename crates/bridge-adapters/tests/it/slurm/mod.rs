@@ -5,6 +5,7 @@ mod behaviour;
 mod chaos;
 mod comments;
 mod conformance;
+mod doubts;
 mod forgotten;
 mod lab;
 mod lives;
