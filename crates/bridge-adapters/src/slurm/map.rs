@@ -1,6 +1,6 @@
 //! From Slurm's words to ours.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use bridge_core::ids::SubmitToken;
 use bridge_core::manager::{Facts, Outcome, Phase, Sighting, Verdict};
@@ -16,6 +16,12 @@ const LONGEST: usize = 256;
 #[must_use]
 pub(super) fn carries(job: &JobInfo, token: &SubmitToken) -> bool {
     [&job.comment, &job.extra].iter().any(|text| mark_in(&text.0).as_ref() == Some(token))
+}
+
+/// Whether the job carries one of the tokens.
+#[must_use]
+pub(super) fn carries_any(job: &JobInfo, tokens: &HashSet<SubmitToken>) -> bool {
+    [&job.comment, &job.extra].iter().any(|text| mark_in(&text.0).is_some_and(|token| tokens.contains(&token)))
 }
 
 /// The token that a job carries, whosever it is.

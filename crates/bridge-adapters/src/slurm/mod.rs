@@ -9,6 +9,7 @@ mod classify;
 mod client;
 mod config;
 mod describe;
+mod find;
 mod flexible;
 mod forgotten;
 mod jobs_stream;
@@ -47,7 +48,7 @@ use serde_json::json;
 use self::classify::{Trouble, What};
 use self::client::{Api, Call, CallError, Reply};
 use self::describe::{Described, Refusal, describe};
-use self::map::{Standing, bounded, carries, standing};
+use self::map::{Standing, bounded, standing};
 use self::memory::Memory;
 use self::ours::Whose;
 use self::owner::Owner;
@@ -66,6 +67,7 @@ pub struct Slurm {
     api: Api,
     config: SlurmConfig,
     memory: Memory,
+    finds: find::Finds,
     costs: poll::Costs,
     clock: Arc<dyn Clock>,
 }
@@ -80,7 +82,8 @@ impl Slurm {
     /// A cluster; nothing is sent yet. The credential has the keys `username` and `token` (or `password`), a JWT.
     pub fn new(config: SlurmConfig, credentials: Arc<dyn CredentialSource>, clock: Arc<dyn Clock>) -> Result<Self> {
         let api = Api::new(&config, credentials)?;
-        Ok(Self { api, config, memory: Memory::default(), costs: poll::Costs::default(), clock })
+        let (memory, finds, costs) = (Memory::default(), find::Finds::default(), poll::Costs::default());
+        Ok(Self { api, config, memory, finds, costs, clock })
     }
 
     /// How many requests were made, by operation.
@@ -228,10 +231,7 @@ impl ResourceManager for Slurm {
     }
 
     async fn find(&self, token: &SubmitToken, _since: Timestamp) -> Result<Found> {
-        const OPERATION: &str = "find";
-        let mark = token.clone();
-        let jobs = self.api.jobs(OPERATION, move |job| carries(job, &mark)).await;
-        let Some(mut jobs) = jobs.map_err(|error| error.into_error(OPERATION))? else {
+        let Some(mut jobs) = self.carrying(token).await? else {
             return Ok(Found::CannotTell("slurmrestd says that nothing has changed".to_owned()));
         };
         let user = self.api.user().await.unwrap_or_default();

@@ -1,7 +1,8 @@
 //! Answers that are lost, late or half: what is not known must not be taken for known.
 
-use bridge_core::manager::{Phase, Verdict};
+use bridge_core::manager::{Found, Phase, Verdict};
 use bridge_testkit::faults::Fault;
+use jiff::Timestamp;
 
 use super::*;
 
@@ -319,4 +320,76 @@ async fn the_end_of_a_task_that_was_seen_is_not_overruled_by_a_late_account() {
             std::fs::remove_file(cluster.folder.join("go")).unwrap();
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_that_look_for_their_jobs_share_a_list() {
+    let cluster = cluster(42).await;
+    let tokens: Vec<SubmitToken> = (0..40).map(|_| fresh_token()).collect();
+    let ids: Vec<u32> = tokens.iter().take(20).map(|token| cluster.emulator.add_held_job(token.as_str())).collect();
+    let finds = tokens.iter().map(|token| cluster.manager.find(token, Timestamp::UNIX_EPOCH));
+    let found = futures::future::join_all(finds).await;
+    for (number, found) in found.into_iter().enumerate() {
+        let expected = ids.get(number).map_or(Found::Absent, |id| Found::Jobs(vec![RemoteId::new(id.to_string())]));
+        assert_eq!(found.unwrap(), expected, "{number}");
+    }
+    // The first had begun before the others asked.
+    assert_eq!(cluster.emulator.faults().requests(Operation::Poll), 2);
+
+    // What goes wrong goes wrong for all of a list, and who gives up leaves the others their answer.
+    cluster.emulator.faults().nth(Operation::Poll, 2, Fault::ServerError);
+    let finds = tokens.iter().map(|token| cluster.manager.find(token, Timestamp::UNIX_EPOCH));
+    let found = futures::future::join_all(finds).await;
+    assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 1, "{found:?}");
+    cluster.emulator.faults().next(Operation::Poll, Fault::Delay(PATIENCE));
+    let given_up =
+        tokio::time::timeout(Duration::from_millis(50), cluster.manager.find(&tokens[0], Timestamp::UNIX_EPOCH));
+    let (given_up, found) = tokio::join!(given_up, cluster.manager.find(&tokens[1], Timestamp::UNIX_EPOCH));
+    assert!(given_up.is_err());
+    assert_eq!(found.unwrap(), Found::Jobs(vec![RemoteId::new(ids[1].to_string())]));
+}
+
+/// A server that answers questions about single jobs, with this before each list.
+async fn answering(text: impl Fn(u32) -> (String, Value) + Clone + Send + Sync + 'static) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/slurm/v0.0.42", listener.local_addr().unwrap());
+    let answer = move |axum::extract::Path(id): axum::extract::Path<u32>| {
+        let (before, jobs) = text(id);
+        async move { format!("{{{before}\"jobs\": {jobs}}}") }
+    };
+    let router = axum::Router::new().route("/slurm/v0.0.42/job/{id}", axum::routing::get(answer));
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    url
+}
+
+fn record(id: u32, token: &SubmitToken) -> Value {
+    json!([{"job_id": id, "job_state": ["RUNNING"], "comment": token.as_str(), "submit_time": 1}])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_about_one_job_may_be_larger_than_is_kept() {
+    let token = fresh_token();
+    let own = token.clone();
+    // As long as that of an array with thousands of tasks.
+    let url = answering(move |id| (" ".repeat(65 * 1024 * 1024), record(id, &own))).await;
+    let manager = adapter(&url, Path::new("/"), credentials("alice", "alice-token"));
+    let seen = look(&manager, &tracked(&RemoteId::new("7"), &token)).await;
+    assert!(matches!(seen, Sighting::Alive(Phase::Running, _)), "{seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_cannot_be_read_is_trouble_of_its_own_job() {
+    let token = fresh_token();
+    let own = token.clone();
+    let url =
+        answering(move |id| if id == 7 { ("no".to_owned(), json!([])) } else { (String::new(), record(id, &own)) });
+    let manager = adapter(&url.await, Path::new("/"), credentials("alice", "alice-token"));
+    let [broken, one, another] = ["7", "8", "9"].map(|id| tracked(&RemoteId::new(id), &token));
+    let seen = manager.poll(&[broken.clone(), one.clone(), another.clone()]).await.unwrap();
+    for job in [&one, &another] {
+        assert!(matches!(seen[&job.id], Sighting::Alive(Phase::Running, _)), "{:?}", seen[&job.id]);
+    }
+    let Sighting::Unaccounted { why } = &seen[&broken.id] else { panic!("{:?}", seen[&broken.id]) };
+    assert!(why.contains("about job 7 cannot be read"), "{why}");
+    assert!(manager.poll(&[broken]).await.is_err(), "where nothing is answered, it is trouble of the cluster");
 }
