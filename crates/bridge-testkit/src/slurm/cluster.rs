@@ -227,8 +227,7 @@ impl Cluster {
             signal(job, Signal::KILL);
             state.jobs.remove(&job.id);
         }
-        let mut waiting: Vec<u32> =
-            past.iter().filter_map(|job| job.array.as_ref()).flat_map(|array| array.tasks()).collect();
+        let mut waiting: Vec<u32> = past.iter().filter_map(|job| job.array.as_ref()).flat_map(Array::tasks).collect();
         waiting.sort_unstable();
         let array = whole.array.clone().map(|array| Array { task: None, waiting, ..array });
         let fresh = Job {
