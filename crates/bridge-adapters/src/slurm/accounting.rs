@@ -28,7 +28,8 @@ pub(super) struct Accounting {
 }
 
 impl Accounting {
-    fn is_absent(&self) -> bool {
+    /// Whether there is none, so that asking costs nothing.
+    pub(super) fn is_absent(&self) -> bool {
         is_recent(&self.found_absent)
     }
 

@@ -189,7 +189,11 @@ async fn a_cluster_without_accounting_is_not_asked_for_it_again_and_again() {
         let job = forgotten(&cluster, &cluster.manager, purge).await;
         assert_eq!(look(&cluster.manager, &job).await, Sighting::Gone);
         let (asked, _) = cluster.emulator.accounting_requests();
-        assert_eq!(look(&cluster.manager, &job).await, Sighting::Gone);
+        let unknown = (1000..1040).map(|id: u32| tracked(&RemoteId::new(id.to_string()), &job.token));
+        let jobs: Vec<Tracked> = unknown.chain([job.clone()]).collect();
+        let seen = cluster.manager.poll(&jobs).await.unwrap();
+        assert_eq!(seen.len(), jobs.len(), "where nothing is asked, nothing waits for its turn");
+        assert!(seen.values().all(|seen| *seen == Sighting::Gone), "{seen:?}");
         assert_eq!(cluster.emulator.accounting_requests().0, asked);
     }
 }
