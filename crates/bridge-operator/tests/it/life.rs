@@ -99,7 +99,8 @@ async fn a_worker_that_comes_back_from_the_dead_does_nothing() {
         state.and_then(|state| state.terminated).is_some_and(|terminated| terminated.exit_code == 75)
     };
     let go_on = async { kill_process(old, Signal::CONT).unwrap() };
-    tokio::join!(until(&pods, &names::pod("job"), "fenced", ended), go_on);
+    let name = names::pod("job");
+    tokio::join!(until(&pods, &name, "fenced", ended), go_on);
     bed.go();
     bed.until_status("job", JobStatus::Done).await;
     assert_eq!(bed.runs(), 1);
