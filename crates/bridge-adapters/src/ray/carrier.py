@@ -69,48 +69,100 @@ def may_pass(trouble):
     return status in (307, 408, 429) or status >= 500
 
 
-def tried(send):
-    trouble, pause = "given-up", 1
-    while patience.left > 0:
-        began = time.monotonic()
-        try:
-            trouble = send()
-        # The text of an error may hold the address; its kind does not.
-        except (OSError, http.client.HTTPException) as error:
-            trouble = type(error).__name__
-        if not trouble or not may_pass(trouble):
-            break
+def look(path):
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def version(found):
+    """Which file it is and when it was last changed."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def attempt(send):
+    began = time.monotonic()
+    try:
+        trouble = send()
+    # The text of an error may hold the address; its kind does not.
+    except (OSError, http.client.HTTPException) as error:
+        trouble = type(error).__name__
+    if trouble and may_pass(trouble):
         # One that was broken off has gone on until the store fell silent.
         patience.left -= min(time.monotonic() - began, SILENT)
-        until = time.monotonic() + pause
-        while patience.left > 0 and time.monotonic() < until:
-            time.sleep(0.25)
-            patience.left -= 0.25
-        pause = min(2 * pause, 10)
     return trouble
 
 
-def send(name, path, url):
-    if not os.path.isfile(path):
-        say(f"there is no file {path} to send")
-        return f"missing - - {name}"
-    size = os.path.getsize(path)
-    if size > CARGO["largest"]:
-        return f"large {size} - {name}"
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for piece in iter(lambda: file.read(PIECE), b""):
-            digest.update(piece)
+def rest(pause):
+    until = time.monotonic() + pause
+    while patience.left > 0 and time.monotonic() < until:
+        time.sleep(0.25)
+        patience.left -= 0.25
+    return min(2 * pause, 10)
 
-        def attempt():
-            file.seek(0)
-            return put(url, file, size)
 
-        trouble = tried(attempt)
-    if trouble:
-        say(f"{path} could not be sent ({trouble})")
-        return f"failed {trouble} - {name}"
-    return f"sent {size} {digest.hexdigest()} {name}"
+def tried(send):
+    trouble, pause = "given-up", 1
+    while patience.left > 0:
+        trouble = attempt(send)
+        if not trouble or not may_pass(trouble):
+            break
+        pause = rest(pause)
+    return trouble
+
+
+class Output:
+    trouble = "given-up"
+    seen = digest = None
+
+    def __init__(self, name, path, url):
+        self.name, self.path, self.url = name, path, url
+
+    def why_not(self):
+        found = look(self.path) if os.path.isfile(self.path) else None
+        if found is None:
+            say(f"there is no file {self.path} to send")
+            return f"missing - - {self.name}"
+        return f"large {found.st_size} - {self.name}" if found.st_size > CARGO["largest"] else None
+
+    def failed(self):
+        say(f"{self.path} could not be sent ({self.trouble})")
+        return f"failed {self.trouble} - {self.name}"
+
+    def told(self):
+        """What came of a try; None if there may be another."""
+        if patience.left <= 0:
+            return self.failed()
+        try:
+            with open(self.path, "rb") as file:
+                found = os.fstat(file.fileno())
+                if version(found) != self.seen:
+                    digest = hashlib.sha256()
+                    for piece in iter(lambda: file.read(PIECE), b""):
+                        digest.update(piece)
+                    self.seen, self.digest = version(found), digest.hexdigest()
+                    file.seek(0)
+                self.trouble = attempt(lambda: put(self.url, file, found.st_size))
+        except OSError as error:
+            self.trouble = type(error).__name__
+            return self.failed()
+        if not self.trouble:
+            return f"sent {found.st_size} {self.digest} {self.name}"
+        return None if may_pass(self.trouble) else self.failed()
+
+
+def send_all():
+    outputs = [Output(*output) for output in CARGO["outputs"]]
+    lines = [output.why_not() for output in outputs]
+    pause = 1
+    # Each has one try before any has a second: one that always fails must not cost those after it.
+    while True:
+        for place, output in enumerate(outputs):
+            lines[place] = lines[place] or output.told()
+        if all(lines):
+            return lines
+        pause = rest(pause)
 
 
 def report(lines):
@@ -137,11 +189,7 @@ def main():
     code = subprocess.run(command, preexec_fn=restore, check=False).returncode
     code = 128 - code if code < 0 else code
     patience.allow(PATIENCE)
-    for name, path, url in CARGO["outputs"]:
-        try:
-            lines.append(send(name, path, url))
-        except OSError as error:
-            lines.append(f"failed {type(error).__name__} - {name}")
+    lines += send_all()
     # A store that is back by now should hear what it has missed.
     patience.allow(60)
     report([*lines, f"end {code}"])

@@ -104,8 +104,8 @@ fn outputs(cargo: &Cargo) -> String {
             OutgoingSource::Stdout => format!("    bridge_send_output {name} 1 {url}\n"),
             // Where both go to one file it is sent once.
             OutgoingSource::Stderr => format!(
-                "    if [ \"/proc/$$/fd/1\" -ef \"/proc/$$/fd/2\" ]; then\n        bridge_note 'merged - - '{name}\n    \
-                 else\n        bridge_send_output {name} 2 {url}\n    fi\n    bridge_report\n"
+                "    if [ \"/proc/$$/fd/1\" -ef \"/proc/$$/fd/2\" ]; then\n        bridge_merged {name}\n    else\n        \
+                 bridge_send_output {name} 2 {url}\n    fi\n    bridge_report_so_far\n"
             ),
             OutgoingSource::File(path) => format!("    bridge_send {name} {} {url}\n", quoted(&as_path(path))),
         }

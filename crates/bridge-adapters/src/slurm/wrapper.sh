@@ -172,40 +172,54 @@ bridge_judge() {
     return 1
 }
 
-# Does something until it is done, will not pass, or too much time was lost. A transfer that goes on takes as long as it
-# takes.
+# One try, within the time that may still be lost. A transfer that goes on takes as long as it takes.
+bridge_try() {
+    bridge_passing=
+    bridge_left=$((bridge_budget - bridge_lost))
+    [ "$bridge_left" -gt 0 ] || return 1
+    bridge_clock
+    bridge_began=$bridge_time
+    bridge_connect=20
+    [ "$bridge_left" -ge $bridge_connect ] || bridge_connect=$bridge_left
+    bridge_stall=120
+    [ "$bridge_left" -ge $bridge_stall ] || bridge_stall=$bridge_left
+    if "$@"; then
+        return 0
+    fi
+    [ -n "$bridge_passing" ] || return 1
+    bridge_clock
+    bridge_took=$((bridge_time - bridge_began))
+    # One that was broken off has gone on until the store fell silent.
+    [ "$bridge_took" -le "$bridge_stall" ] || bridge_took=$bridge_stall
+    bridge_lost=$((bridge_lost + bridge_took))
+    if [ -z "$bridge_told" ]; then
+        bridge_told=1
+        bridge_say "the object store fails ($bridge_trouble); it is asked again for a while"
+    fi
+    return 1
+}
+
+bridge_rest() {
+    bridge_wait=$bridge_pause
+    while [ "$bridge_wait" -gt 0 ] && [ "$bridge_lost" -lt "$bridge_budget" ]; do
+        sleep 1
+        bridge_wait=$((bridge_wait - 1))
+        bridge_lost=$((bridge_lost + 1))
+    done
+    bridge_pause=$((bridge_pause * 2))
+    [ $bridge_pause -le 10 ] || bridge_pause=10
+}
+
+# Does something until it is done, will not pass, or too much time was lost.
 bridge_persist() {
     bridge_trouble=given-up
     bridge_pause=1
     while [ "$bridge_lost" -lt "$bridge_budget" ]; do
-        bridge_clock
-        bridge_began=$bridge_time
-        bridge_left=$((bridge_budget - bridge_lost))
-        bridge_connect=20
-        [ "$bridge_left" -ge $bridge_connect ] || bridge_connect=$bridge_left
-        bridge_stall=120
-        [ "$bridge_left" -ge $bridge_stall ] || bridge_stall=$bridge_left
-        if "$@"; then
+        if bridge_try "$@"; then
             return 0
         fi
         [ -n "$bridge_passing" ] || break
-        bridge_clock
-        bridge_took=$((bridge_time - bridge_began))
-        # One that was broken off has gone on until the store fell silent.
-        [ "$bridge_took" -le "$bridge_stall" ] || bridge_took=$bridge_stall
-        bridge_lost=$((bridge_lost + bridge_took))
-        if [ -z "$bridge_told" ]; then
-            bridge_told=1
-            bridge_say "the object store fails ($bridge_trouble); it is asked again for a while"
-        fi
-        bridge_wait=$bridge_pause
-        while [ "$bridge_wait" -gt 0 ] && [ "$bridge_lost" -lt "$bridge_budget" ]; do
-            sleep 1
-            bridge_wait=$((bridge_wait - 1))
-            bridge_lost=$((bridge_lost + 1))
-        done
-        bridge_pause=$((bridge_pause * 2))
-        [ $bridge_pause -le 10 ] || bridge_pause=10
+        bridge_rest
     done
     return 1
 }
@@ -227,10 +241,16 @@ bridge_sum() {
 }
 
 bridge_report_url='@REPORT@'
+# How to send it: with one try, or until it has arrived.
 bridge_report() {
     [ -n "$bridge_report_url" ] || return 0
-    bridge_persist bridge_put "$bridge_report_url" "$bridge_work/report" ||
+    bridge_trouble=given-up
+    "$1" bridge_put "$bridge_report_url" "$bridge_work/report" ||
         bridge_say "the account of what was sent could not be sent ($bridge_trouble)"
+}
+# In case the job is killed while it sends the rest.
+bridge_report_so_far() {
+    [ "$bridge_due" != all ] || bridge_report bridge_try
 }
 bridge_note() {
     printf '%s\n' "$*" >>"$bridge_work/report"
@@ -269,23 +289,46 @@ bridge_known() {
     bridge_look "$1" >>"$bridge_work/known"
 }
 
-# What to call it, the file, the URL.
-bridge_send() {
+# Whether this file is one to send; if not, that is noted.
+bridge_is_due() {
     if [ ! -f "$2" ]; then
         bridge_note "missing - - $1"
         bridge_say "there is no file $2 to send"
-        return 0
+        return 1
     fi
     bridge_seen=$(bridge_look "$2")
     if [ -n "$bridge_seen" ] && grep -q -x -F -e "$bridge_seen" "$bridge_work/known" 2>/dev/null; then
         bridge_note "stale - - $1"
         bridge_say "$2 was there before this job started and is not its own; it is not sent"
-        return 0
+        return 1
     fi
-    bridge_bytes=
-    bridge_changes=0
-    if bridge_persist bridge_send_once "$2" "$3"; then
+    return 0
+}
+
+bridge_restore() {
+    bridge_bytes=$1
+    bridge_digest=$2
+    bridge_changes=$3
+    bridge_trouble=$4
+}
+
+# What to call it, the file, the URL. One that fails and may pass waits for the next round; none of the words that are
+# kept for it has a space.
+bridge_send() {
+    bridge_turn=$((bridge_turn + 1))
+    case $bridge_due in
+    all)
+        bridge_is_due "$1" "$2" || return 0
+        bridge_restore - - 0 given-up
+        ;;
+    *" $bridge_turn "*) eval "bridge_restore \$bridge_kept_$bridge_turn" ;;
+    *) return 0 ;;
+    esac
+    if bridge_try bridge_send_once "$2" "$3"; then
         bridge_note "sent $bridge_bytes ${bridge_digest:--} $1"
+    elif [ -n "$bridge_passing" ]; then
+        eval "bridge_kept_$bridge_turn='$bridge_bytes ${bridge_digest:--} $bridge_changes $bridge_trouble'"
+        bridge_later="$bridge_later $bridge_turn "
     elif [ "$bridge_trouble" = large ]; then
         bridge_note "large $bridge_bytes - $1"
         bridge_say "$2 has $bridge_bytes bytes, more than can be sent"
@@ -295,10 +338,14 @@ bridge_send() {
     fi
 }
 
+bridge_merged() {
+    [ "$bridge_due" != all ] || bridge_note "merged - - $1"
+}
+
 # An output of the job itself, by the number of its descriptor.
 bridge_send_output() {
     if [ ! -f "/proc/$$/fd/$2" ]; then
-        bridge_note "merged - - $1"
+        bridge_merged "$1"
     else
         bridge_send "$1" "/proc/$$/fd/$2" "$3"
     fi
@@ -309,14 +356,27 @@ bridge_outputs() {
 @OUTPUTS@
 }
 
+# Each has one try before any has a second: one that always fails must not cost those after it.
+bridge_send_all() {
+    bridge_pause=1
+    bridge_due=all
+    while [ -n "$bridge_due" ]; do
+        bridge_turn=0
+        bridge_later=
+        bridge_outputs
+        bridge_due=$bridge_later
+        [ -z "$bridge_due" ] || bridge_rest
+    done
+}
+
 bridge_finish() {
     bridge_child=
     bridge_allow $bridge_patience
-    bridge_outputs
+    bridge_send_all
     bridge_note "end $1"
     # A store that is back by now should hear what it has missed.
     bridge_allow 60
-    bridge_report
+    bridge_report bridge_persist
     exit "$1"
 }
 
@@ -348,7 +408,7 @@ bridge_decode() {
 
 bridge_note start
 bridge_allow 60
-bridge_report
+bridge_report bridge_persist
 bridge_decode >"$bridge_work/script" <<'BRIDGE_SCRIPT'
 @SCRIPT@
 BRIDGE_SCRIPT

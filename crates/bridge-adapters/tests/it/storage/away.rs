@@ -40,7 +40,7 @@ fn with_clients(node: &mut Node, client: &str) {
 }
 
 /// What may be lost on failures, in seconds.
-fn patience(submission: &mut Submission, seconds: u32) {
+pub(super) fn patience(submission: &mut Submission, seconds: u32) {
     let Script::Text(text) = &mut submission.script else { panic!() };
     for (word, mark) in [("bridge_patience", "="), ("PATIENCE", " = ")] {
         let from = format!("\n{word}{mark}300\n");
@@ -100,6 +100,36 @@ async fn what_may_pass_is_tried_again_and_a_refusal_is_not() {
         assert_eq!(error.sent.len(), 4, "{client}: {:?}", error.sent);
         let puts = ["stdout", "stderr", "one", "two"].map(|name| door.puts(&format!("/results/hello/{name}")));
         assert_eq!(puts, [2, 2, 1, 1], "{client}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_always_fails_does_not_cost_the_files_after_it() {
+    for (shell, client) in [(&["dash"] as &[_], "curl"), (&["bash", "--posix"], "wget"), (&["busybox", "sh"], "curl")] {
+        if !has(shell[0]) || !has(client) {
+            continue;
+        }
+        let mut node = Node::new("#!/bin/sh\nfor n in one two three; do echo $n > $n; done\n").await;
+        node.scene = node.scene.files(&["one", "two", "three"]);
+        node.shell = shell;
+        node.path = Some(only(node.folder.path(), &[TOOLS.as_slice(), &[shell[0], client]].concat()));
+        let mut submission = node.bring().await.unwrap();
+        patience(&mut submission, 4);
+        let door = node.scene.server.door();
+        door.refuse("PUT", "/results/hello/stdout", (503, "SlowDown"), 1);
+        door.refuse("PUT", "/results/hello/one", (503, "SlowDown"), usize::MAX);
+        door.refuse("PUT", "/results/hello/two", (503, "SlowDown"), 2);
+        assert_eq!(node.run(&submission, &[]).await.code(), Some(0), "{shell:?}: {}", node.said());
+        let error = node.take(0).await.unwrap_err();
+        assert!(error.is_final && error.message.contains("the job could not send it (status-503)"), "{error}");
+        let sent: Vec<&str> = error.sent.iter().map(|output| output.key.as_str()).collect();
+        assert_eq!(
+            sent,
+            ["script", "stdout", "stderr", "two", "three"].map(|name| format!("hello/{name}")),
+            "{shell:?}"
+        );
+        let puts = ["stdout", "stderr", "two", "three"].map(|name| door.puts(&format!("/results/hello/{name}")));
+        assert_eq!(puts, [2, 1, 3, 1], "{shell:?}: {}", node.said());
     }
 }
 
@@ -215,7 +245,7 @@ async fn a_ray_job_waits_for_its_store_as_well() {
             assert!(report.ends_with("end 0\n"), "{report}");
         } else {
             assert!(said.contains("one could not be sent (ConnectionRefusedError)"), "{said}");
-            assert!(said.contains("two could not be sent (given-up)"), "{said}");
+            assert!(said.contains("two could not be sent (ConnectionRefusedError)"), "{said}");
             assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         }
     }
