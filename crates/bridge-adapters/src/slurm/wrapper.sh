@@ -57,10 +57,51 @@ bridge_allow() {
     fi
 }
 
+# A process that any signal ends. It tells a signal for all processes of the job, as Slurm sends it to cancel one, from
+# a signal for this one alone.
+bridge_canary=
+bridge_watch() {
+    # Not a child of this shell: some shells tell of each child that a signal has ended.
+    bridge_canary=$($bridge_env sleep 2147483647 </dev/null >/dev/null 2>&1 3<&- & printf '%s' "$!")
+}
+bridge_unwatch() {
+    [ -z "$bridge_canary" ] || kill -s KILL "$bridge_canary" 2>/dev/null
+    bridge_canary=
+}
+bridge_canary_ended() {
+    [ -n "$bridge_canary" ] || return 1
+    if [ -r /proc/self/stat ]; then
+        bridge_state=
+        { read -r _ _ bridge_state _ <"/proc/$bridge_canary/stat"; } 2>/dev/null
+        case $bridge_state in
+        '' | X | Z) return 0 ;;
+        *) return 1 ;;
+        esac
+    fi
+    ! kill -0 "$bridge_canary" 2>/dev/null
+}
+
+# A signal that all processes were sent may reach this one first.
+bridge_reached_all() {
+    bridge_looks=0
+    while ! bridge_canary_ended; do
+        [ "$bridge_looks" -lt 10 ] || return 1
+        bridge_looks=$((bridge_looks + 1))
+        sleep 0.1 2>/dev/null || {
+            sleep 1
+            bridge_looks=10
+        }
+    done
+}
+
 bridge_child=
 bridge_interrupted=
+bridge_outlived=
 bridge_signal() {
     bridge_interrupted=$1
+    if [ -n "$bridge_child" ] && kill -0 "$bridge_child" 2>/dev/null; then
+        bridge_outlived=1
+    fi
     if [ "$1" = TERM ]; then
         bridge_clock
         bridge_cancelled_at=$bridge_time
@@ -70,9 +111,12 @@ bridge_signal() {
         bridge_allow "$bridge_patience_cancelled"
     fi
     [ -n "$bridge_child" ] || return 0
-    # Most signals reach all processes of a job, this one included; the script must not meet them twice.
-    [ "$1" = TERM ] && sleep 1
-    kill -s "$1" "$bridge_child" 2>/dev/null
+    # The script must not meet a signal twice: the second would break off what it does about the first.
+    if bridge_reached_all; then
+        bridge_watch
+    else
+        kill -s "$1" "$bridge_child" 2>/dev/null
+    fi
     return 0
 }
 for bridge_name in HUP INT QUIT TERM USR1 USR2; do
@@ -371,6 +415,7 @@ bridge_send_all() {
 
 bridge_finish() {
     bridge_child=
+    bridge_unwatch
     bridge_allow $bridge_patience
     bridge_send_all
     bridge_note "end $1"
@@ -384,6 +429,10 @@ bridge_finish() {
 bridge_draft=bridge-${SLURM_JOB_ID:-0}-$$
 
 bridge_input() {
+    if [ -d "$1" ]; then
+        bridge_say "the input $1 could not be put in its place: a folder of this name is there; rename one of them"
+        bridge_finish @NO_INPUT@
+    fi
     if ! bridge_persist bridge_fetch "$3" "$1.$bridge_draft"; then
         rm -f "$1.$bridge_draft"
         [ "$bridge_interrupted" != TERM ] || bridge_finish 143
@@ -395,7 +444,11 @@ bridge_input() {
         bridge_say "the input $1 did not arrive whole; the disk may be full"
         bridge_finish @NO_INPUT@
     fi
-    mv -f "$1.$bridge_draft" "$1" || bridge_finish @NO_INPUT@
+    if ! mv -f "$1.$bridge_draft" "$1"; then
+        rm -f "$1.$bridge_draft"
+        bridge_say "the input $1 could not be put in its place"
+        bridge_finish @NO_INPUT@
+    fi
 }
 
 bridge_decode() {
@@ -424,19 +477,26 @@ bridge_env=
 if env --default-signal=INT,QUIT true 2>/dev/null; then
     bridge_env='env --default-signal=INT,QUIT'
 fi
+bridge_watch
 exec 3<&0
 [ "$bridge_interrupted" != TERM ] || bridge_finish 143
-bridge_interrupted=
 $bridge_env "$bridge_work/script" "$@" <&3 3<&- &
 bridge_child=$!
 bridge_code=
+bridge_untold=1
 while :; do
+    bridge_interrupted=
+    bridge_outlived=
     wait "$bridge_child"
     bridge_status=$?
-    if [ -z "$bridge_code" ] || [ "$bridge_status" -ne 127 ]; then
+    # 127 is also what a shell says of a process whose code it has told already.
+    if [ -n "$bridge_untold" ] || [ "$bridge_status" -ne 127 ]; then
         bridge_code=$bridge_status
     fi
-    [ -n "$bridge_interrupted" ] || break
-    bridge_interrupted=
+    # A signal may have ended the waiting alone.
+    if [ -z "$bridge_interrupted" ] || [ "$bridge_status" -le 128 ]; then
+        break
+    fi
+    bridge_untold=$bridge_outlived
 done
 bridge_finish "$bridge_code"

@@ -7,6 +7,7 @@ mod carry;
 mod desk;
 mod lab;
 mod moto;
+mod on_node;
 mod ray_carry;
 mod reach;
 mod take;
