@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{MANAGER, Slurm, properties, sbatch, script, wrapper};
+use crate::carrying;
 
 /// The word in a job's comment that says that the exit codes of the wrapper may be met.
 const MARK: &str = "bridge-data";
@@ -18,7 +19,7 @@ const LARGEST_SCRIPT: usize = 4 * 1024 * 1024;
 
 impl Carrier for Slurm {
     fn limits(&self) -> CarrierLimits {
-        CarrierLimits { largest_output: wrapper::LARGEST, only_files: false }
+        CarrierLimits { largest_output: carrying::LARGEST, only_files: false }
     }
 
     fn load(&self, mut job: Submission, cargo: &Cargo) -> Result<Submission> {
@@ -37,7 +38,7 @@ impl Carrier for Slurm {
                 format!("#!/bin/sh\nexec '{}' \"$@\"\n", path.trim().replace('\'', "'\\''"))
             }
         };
-        let wrapped = wrapper::wrap(&text, cargo);
+        let wrapped = wrapper::wrap(&text, cargo, &job.token);
         if wrapped.len() > LARGEST_SCRIPT {
             let files = cargo.inputs.len() + cargo.outputs.len();
             return Err(refused(format!(
@@ -107,7 +108,7 @@ pub(super) fn outlives(job: &Submission, limit: Option<&Value>, now: Timestamp) 
 pub(super) fn meaning(comment: &str, code: Option<i32>) -> Option<(&'static str, &'static str)> {
     let mut from_token = comment.split_whitespace().skip_while(|word| SubmitToken::parse(word).is_none());
     let marked = from_token.nth(1) == Some(MARK);
-    code.filter(|_| marked).and_then(wrapper::meaning)
+    code.filter(|_| marked).and_then(carrying::meaning)
 }
 
 fn refused(message: String) -> ManagerError {

@@ -5,33 +5,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bridge_core::ids::SubmitToken;
 use bridge_core::staging::{Cargo, OutgoingSource};
 use jiff::Timestamp;
 
-/// The URLs ended before the job started.
-pub(super) const EXPIRED: i32 = 113;
-/// No program on the node can move data.
-pub(super) const NO_CLIENT: i32 = 112;
-/// An input could not be fetched.
-pub(super) const NO_INPUT: i32 = 114;
-/// The script could not be written on the node.
-pub(super) const NO_PLACE: i32 = 115;
-/// What S3 takes in one piece.
-pub(super) const LARGEST: u64 = 5 * 1024 * 1024 * 1024;
+use crate::carrying::{EXPIRED, LARGEST, NO_CLIENT, NO_INPUT, NO_PLACE, is_further_attempt};
 
 const TEMPLATE: &str = include_str!("wrapper.sh");
-
-/// What an exit code of the wrapper's own means: a word and a sentence.
-#[must_use]
-pub(super) fn meaning(code: i32) -> Option<(&'static str, &'static str)> {
-    match code {
-        EXPIRED => Some(("StageInExpired", "the URLs for its data ended before the job started")),
-        NO_CLIENT => Some(("StageInNoClient", "neither curl nor GNU wget is on the node, so no data could be moved")),
-        NO_INPUT => Some(("StageInFailed", "an input could not be fetched on the node")),
-        NO_PLACE => Some(("StageInNoPlace", "the script could not be written on the node")),
-        _ => None,
-    }
-}
 
 /// When the URLs of a script that was made here end.
 #[must_use]
@@ -42,7 +22,7 @@ pub(super) fn end_of_urls(script: &str) -> Option<Timestamp> {
 
 /// The script that carries the user's own.
 #[must_use]
-pub(super) fn wrap(script: &str, cargo: &Cargo) -> String {
+pub(super) fn wrap(script: &str, cargo: &Cargo, token: &SubmitToken) -> String {
     let numbers = [
         ("@EXPIRES@", cargo.expires.as_second().to_string()),
         ("@EXPIRED@", EXPIRED.to_string()),
@@ -63,7 +43,7 @@ pub(super) fn wrap(script: &str, cargo: &Cargo) -> String {
         ("@AUTHORITIES@", authorities(cargo)),
         ("@REPORT@", report.to_owned()),
         ("@OUTPUTS@", outputs(cargo)),
-        ("@KNOWN@", known(cargo)),
+        ("@KNOWN@", known(cargo, token)),
         ("@INPUTS@", inputs(cargo)),
         ("@SCRIPT@", encoded(script)),
     ];
@@ -114,7 +94,10 @@ fn outputs(cargo: &Cargo) -> String {
 }
 
 /// Before the inputs are fetched: one that is also listed as an output is the job's own.
-fn known(cargo: &Cargo) -> String {
+fn known(cargo: &Cargo, token: &SubmitToken) -> String {
+    if is_further_attempt(token) {
+        return String::new();
+    }
     let line = |outgoing: &bridge_core::staging::Outgoing| match &outgoing.source {
         OutgoingSource::File(path) => Some(format!("bridge_known {}\n", quoted(&as_path(path)))),
         OutgoingSource::Stdout | OutgoingSource::Stderr => None,
@@ -125,13 +108,20 @@ fn known(cargo: &Cargo) -> String {
 fn inputs(cargo: &Cargo) -> String {
     let line = |incoming: &bridge_core::staging::Incoming| {
         format!(
-            "bridge_input {} {} {}\n",
+            "bridge_input {} {} {} {}\n",
             quoted(&as_path(&incoming.name)),
             incoming.size,
+            checksum(incoming).as_deref().unwrap_or("-"),
             quoted(incoming.url.expose())
         )
     };
     cargo.inputs.iter().map(line).collect()
+}
+
+/// Others may keep something else under that name.
+fn checksum(incoming: &bridge_core::staging::Incoming) -> Option<String> {
+    let known = incoming.sha256.as_ref()?;
+    (known.len() == 64 && known.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| known.to_ascii_lowercase())
 }
 
 fn encoded(script: &str) -> String {

@@ -142,6 +142,7 @@ fi
 # URLs are handed over on standard input: a process's arguments can be seen by all. The user's own settings of both
 # programs are left out: one that makes them talk would make them tell the URLs.
 bridge_fetch() {
+    bridge_body=
     # What was cancelled needs no inputs any more.
     if [ "$bridge_interrupted" = TERM ]; then
         bridge_passing=
@@ -165,14 +166,19 @@ bridge_fetch() {
     bridge_judge
 }
 
+bridge_newline='
+'
 bridge_put() {
+    bridge_body=
     case $bridge_client in
     curl)
-        bridge_answer=$(printf 'url = "%s"\n' "$1" | curl -q --config - --globoff --fail --silent \
+        bridge_answer=$(printf 'url = "%s"\n' "$1" | curl -q --config - --globoff --silent \
             --connect-timeout "$bridge_connect" --speed-limit 1 --speed-time "$bridge_stall" \
             ${bridge_authorities:+--cacert "$bridge_authorities"} --header 'Expect:' --header '@MARK@' \
-            --write-out '%{http_code}' --upload-file "$2" --output /dev/null)
+            --write-out '\n%{http_code}' --upload-file "$2")
         bridge_status=$?
+        bridge_body=${bridge_answer%"$bridge_newline"*}
+        bridge_answer=${bridge_answer##*"$bridge_newline"}
         ;;
     wget)
         printf '%s\n' "$1" | WGETRC="$bridge_work/settings" wget --quiet --server-response \
@@ -199,9 +205,10 @@ bridge_judge() {
     0-2?? | 0-) return 0 ;;
     esac
     bridge_passing=1
-    case $bridge_answer in
-    307 | 408 | 429 | 5??) bridge_trouble=status-$bridge_answer ;;
-    [34]??)
+    case $bridge_answer-$bridge_body in
+    # What S3 calls a connection that was silent for a while.
+    307-* | 408-* | 429-* | 5??-* | 400-*'<Code>RequestTimeout</Code>'*) bridge_trouble=status-$bridge_answer ;;
+    [34]??-*)
         bridge_trouble=status-$bridge_answer
         bridge_passing=
         ;;
@@ -224,9 +231,9 @@ bridge_try() {
     bridge_clock
     bridge_began=$bridge_time
     bridge_connect=20
-    [ "$bridge_left" -ge $bridge_connect ] || bridge_connect=$bridge_left
+    [ "$bridge_left" -ge "$bridge_connect" ] || bridge_connect=$bridge_left
     bridge_stall=120
-    [ "$bridge_left" -ge $bridge_stall ] || bridge_stall=$bridge_left
+    [ "$bridge_left" -ge "$bridge_stall" ] || bridge_stall=$bridge_left
     if "$@"; then
         return 0
     fi
@@ -428,20 +435,31 @@ bridge_finish() {
 # Other tasks of the same array may fetch the same input into the same folder, on other nodes.
 bridge_draft=bridge-${SLURM_JOB_ID:-0}-$$
 
+# The file, its size, its checksum if that is known, the URL.
 bridge_input() {
     if [ -d "$1" ]; then
         bridge_say "the input $1 could not be put in its place: a folder of this name is there; rename one of them"
         bridge_finish @NO_INPUT@
     fi
-    if ! bridge_persist bridge_fetch "$3" "$1.$bridge_draft"; then
+    if ! bridge_persist bridge_fetch "$4" "$1.$bridge_draft"; then
         rm -f "$1.$bridge_draft"
         [ "$bridge_interrupted" != TERM ] || bridge_finish 143
+        case $bridge_trouble in
+        curl-23 | wget-3) bridge_trouble='it cannot be written here; the disk may be full' ;;
+        esac
         bridge_say "the input $1 could not be fetched ($bridge_trouble)"
         bridge_finish @NO_INPUT@
     fi
     if [ "$(bridge_size "$1.$bridge_draft")" != "$2" ]; then
         rm -f "$1.$bridge_draft"
         bridge_say "the input $1 did not arrive whole; the disk may be full"
+        bridge_finish @NO_INPUT@
+    fi
+    bridge_digest=$3
+    [ "$3" = - ] || bridge_digest=$(bridge_sum "$1.$bridge_draft")
+    if [ "$bridge_digest" != "$3" ] && [ "$bridge_digest" != - ]; then
+        rm -f "$1.$bridge_draft"
+        bridge_say "the input $1 does not match its checksum"
         bridge_finish @NO_INPUT@
     fi
     if ! mv -f "$1.$bridge_draft" "$1"; then

@@ -10,7 +10,12 @@ fn cargo() -> Cargo {
         url: SignedUrl::new("http://store/@SCRIPT@?sig=1"),
     };
     Cargo {
-        inputs: vec![Incoming { name: "it's @OUTPUTS@".to_owned(), url: SignedUrl::new("http://store/in"), size: 3 }],
+        inputs: vec![Incoming {
+            name: "it's @OUTPUTS@".to_owned(),
+            url: SignedUrl::new("http://store/in"),
+            size: 3,
+            sha256: Some("AB".repeat(32)),
+        }],
         outputs: vec![file("-n $(id)"), file("/abs/ä")],
         report: Some(SignedUrl::new("http://store/report")),
         mark: ("x-amz-meta-bridge-token".to_owned(), "bridge-1-1".to_owned()),
@@ -22,10 +27,11 @@ fn cargo() -> Cargo {
 #[test]
 fn directives_stay_where_they_were_and_names_are_only_names() {
     let script = "#!/usr/bin/python3\n#SBATCH -n 2\n\n# remark\nprint('@INPUTS@')\n#SBATCH --late=1\n";
-    let text = wrap(script, &cargo());
+    let text = wrap(script, &cargo(), &SubmitToken::derive("1", 1));
     assert!(text.starts_with("#!/bin/sh\n#SBATCH -n 2\n\n# remark\n\n# This job"), "{text}");
     assert!(!text.contains("print(") && !text.contains("--late"), "the script is encoded");
-    assert!(text.contains("bridge_input './it'\\''s @OUTPUTS@' 3 'http://store/in'\n"), "{text}");
+    assert!(text.contains("bridge_input './it'\\''s @OUTPUTS@' 3 abab"), "{text}");
+    assert!(text.contains("abab 'http://store/in'\n"), "{text}");
     assert!(text.contains("bridge_send '-n $(id)' './-n $(id)' 'http://store/@SCRIPT@?sig=1'\n"), "{text}");
     assert!(text.contains("bridge_send '/abs/ä' '/abs/ä' "), "{text}");
     assert!(text.contains("bridge_known './-n $(id)'\nbridge_known '/abs/ä'\nbridge_input "), "{text}");
@@ -43,9 +49,18 @@ fn directives_stay_where_they_were_and_names_are_only_names() {
 }
 
 #[test]
-fn each_code_of_the_wrapper_has_a_meaning() {
-    for code in [EXPIRED, NO_CLIENT, NO_INPUT, NO_PLACE] {
-        assert!(meaning(code).is_some_and(|(word, _)| word.starts_with("StageIn")), "{code}");
+fn what_an_earlier_attempt_wrote_is_not_called_another_job_s() {
+    let marked =
+        |attempt| wrap("#!/bin/sh\n", &cargo(), &SubmitToken::derive("1", attempt)).matches("\nbridge_known '").count();
+    assert_eq!([marked(1), marked(2)], [2, 0]);
+}
+
+#[test]
+fn only_what_looks_like_a_checksum_is_compared() {
+    for odd in [None, Some("wAbc=="), Some("'; id #")] {
+        let mut cargo = cargo();
+        cargo.inputs[0].sha256 = odd.map(str::to_owned);
+        let text = wrap("#!/bin/sh\n", &cargo, &SubmitToken::derive("1", 1));
+        assert!(text.contains("@OUTPUTS@' 3 - 'http://store/in'\n"), "{text}");
     }
-    assert_eq!(meaning(1), None);
 }

@@ -92,7 +92,8 @@ impl S3Staging {
                 .map_err(StorageError::before_job)?
                 .ok_or_else(|| no_such_object(plan, object))?;
             let url = store.sign(Method::GET, object, life.lasts, None).await.map_err(StorageError::before_job)?;
-            inputs.push(Incoming { name: base_name(&object.key).to_owned(), url, size: head.size });
+            let name = base_name(&object.key).to_owned();
+            inputs.push(Incoming { name, url, size: head.size, sha256: head.sha256 });
         }
         let value = HeaderValue::from_str(token.as_str())
             .map_err(|_| StagingError::lasting(format!("the token {token} cannot be a header")))?;

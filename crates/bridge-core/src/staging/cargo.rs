@@ -54,6 +54,8 @@ pub struct Incoming {
     pub url: SignedUrl,
     /// Bytes.
     pub size: u64,
+    /// The checksum of its content as the store keeps it, if it does.
+    pub sha256: Option<String>,
 }
 
 /// Something to send.

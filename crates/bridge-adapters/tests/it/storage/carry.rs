@@ -320,7 +320,7 @@ async fn a_full_disk_on_the_node_is_told() {
     node.shell = &["unshare", "-m", "sh", "-c", NO_ROOM_HERE, "sh"];
     let submission = node.bring().await.unwrap();
     assert_eq!(node.run(&submission, &[]).await.code(), Some(114), "{}", node.said());
-    assert!(node.said().contains("the input ./in could not be fetched"), "{}", node.said());
+    assert!(node.said().contains("the input ./in could not be fetched (it cannot be written here;"), "{}", node.said());
     node.take(114).await.unwrap();
 }
 

@@ -1,5 +1,7 @@
 //! What a Slurm job meets on its node: signals, and what lies there already.
 
+use bridge_core::ids::SubmitToken;
+use bridge_core::plan::ManagerKind;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::carry::{Node, has, until};
@@ -62,4 +64,51 @@ async fn an_input_is_not_put_into_a_folder_of_its_name() {
     assert_eq!(node.run(&submission, &[]).await.code(), Some(114), "{}", node.said());
     assert!(node.said().contains("the input ./in could not be put in its place: a folder"), "{}", node.said());
     assert!(!node.file("ran").exists() && std::fs::read_dir(node.file("in")).unwrap().next().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_input_with_a_known_checksum_is_compared_with_it() {
+    let mut node = Node::new("#!/bin/sh\ncat stdout > result\n").await;
+    node.scene = node.scene.files(&["result"]);
+    // What an earlier job has sent carries its checksum.
+    node.scene.plan.target.manager = ManagerKind::Local;
+    node.scene.plan.upload.as_mut().unwrap().prefix = "earlier".to_owned();
+    node.scene.plan.upload.as_mut().unwrap().files.clear();
+    node.scene.desk.stdout = "good".into();
+    node.scene.take().await.unwrap();
+    node.scene.plan.target.manager = ManagerKind::Slurm;
+    node.scene.plan.upload.as_mut().unwrap().prefix = "hello".to_owned();
+    node.scene.plan.inputs = vec![object("results", "earlier/stdout")];
+    let submission = node.bring().await.unwrap();
+    assert_eq!(node.run(&submission, &[]).await.code(), Some(0), "{}", node.said());
+
+    std::fs::write(node.scene.server.object_path("results", "earlier/stdout"), "evil").unwrap();
+    std::fs::remove_file(node.file("result")).unwrap();
+    assert_eq!(node.run(&submission, &[]).await.code(), Some(114), "{}", node.said());
+    assert!(node.said().contains("the input ./stdout does not match its checksum"), "{}", node.said());
+    assert!(!node.file("result").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_earlier_attempt_of_the_job_wrote_is_its_own() {
+    let mut node = Node::new("#!/bin/sh\n[ -e result ] || echo new > result\n").await;
+    node.scene = node.scene.files(&["result"]);
+    node.scene.token = SubmitToken::derive("0123", 2);
+    let submission = node.bring().await.unwrap();
+    std::fs::create_dir_all(node.file("")).unwrap();
+    std::fs::write(node.file("result"), "of the first\n").unwrap();
+    assert_eq!(node.run(&submission, &[]).await.code(), Some(0), "{}", node.said());
+    node.take(0).await.unwrap();
+    assert_eq!(node.scene.stored("hello/result"), b"of the first\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_was_waiting_for_too_long_is_asked_again() {
+    let node = Node::new("#!/bin/sh\necho out\n").await;
+    let submission = node.bring().await.unwrap();
+    let door = node.scene.server.door();
+    door.refuse("PUT", "/results/hello/stdout", (400, "RequestTimeout"), 1);
+    assert_eq!(node.run(&submission, &[]).await.code(), Some(0), "{}", node.said());
+    node.take(0).await.unwrap();
+    assert_eq!((node.scene.stored("hello/stdout"), door.puts("/results/hello/stdout")), (b"out\n".to_vec(), 2));
 }
