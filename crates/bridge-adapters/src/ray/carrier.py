@@ -55,11 +55,27 @@ def put(url, body, size):
         connection.sock.settimeout(silent)
         name, value = CARGO["mark"]
         headers = {"Content-Length": str(size), name: value}
-        connection.request("PUT", f"{parts.path}?{parts.query}", body=body, headers=headers)
-        status = connection.getresponse().status
+        try:
+            connection.request("PUT", f"{parts.path}?{parts.query}", body=body, headers=headers)
+        except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError) as broken:
+            # A store that refuses does not wait for the end of the body.
+            try:
+                status = answer(connection)
+            except (OSError, http.client.HTTPException):
+                raise broken from None
+        else:
+            status = answer(connection)
         return "" if status // 100 == 2 else f"status-{status}"
     finally:
         connection.close()
+
+
+def answer(connection):
+    response = connection.getresponse()
+    # What S3 calls a connection that was silent for a while.
+    if response.status == 400 and b"<Code>RequestTimeout</Code>" in response.read(4096):
+        return http.client.REQUEST_TIMEOUT
+    return response.status
 
 
 def may_pass(trouble):
@@ -119,11 +135,14 @@ class Output:
     def __init__(self, name, path, url):
         self.name, self.path, self.url = name, path, url
 
-    def why_not(self):
+    def why_not(self, before):
         found = look(self.path) if os.path.isfile(self.path) else None
         if found is None:
             say(f"there is no file {self.path} to send")
             return f"missing - - {self.name}"
+        if version(found) == before.get(self.path):
+            say(f"{self.path} was there before this job started and is not its own; it is not sent")
+            return f"stale - - {self.name}"
         return f"large {found.st_size} - {self.name}" if found.st_size > CARGO["largest"] else None
 
     def failed(self):
@@ -152,9 +171,17 @@ class Output:
         return None if may_pass(self.trouble) else self.failed()
 
 
-def send_all():
+def left_by_others():
+    """Listed files that lie there already. What is in the job's folder came with it."""
+    folder = os.path.join(os.path.realpath(os.getcwd()), "")
+    paths = () if CARGO["again"] else (path for _, path, _ in CARGO["outputs"])
+    outside = ((path, look(path)) for path in paths if not os.path.realpath(path).startswith(folder))
+    return {path: version(found) for path, found in outside if found is not None}
+
+
+def send_all(before):
     outputs = [Output(*output) for output in CARGO["outputs"]]
-    lines = [output.why_not() for output in outputs]
+    lines = [output.why_not(before) for output in outputs]
     pause = 1
     # Each has one try before any has a second: one that always fails must not cost those after it.
     while True:
@@ -174,14 +201,19 @@ def report(lines):
 def main():
     if time.time() >= CARGO["expires"]:
         say("the URLs for its data ended before this job started")
-        return 113
+        return CARGO["expired"]
     lines = ["start"]
     patience.allow(60)
     report(lines)
     if CARGO["script"] is not None:
-        # Beside the inputs, so that it can import them.
-        with open(CARGO["file"], "wb") as file:
-            file.write(base64.b64decode(CARGO["script"]))
+        try:
+            # Beside the inputs, so that it can import them.
+            with open(CARGO["file"], "wb") as file:
+                file.write(base64.b64decode(CARGO["script"]))
+        except OSError as error:
+            say(f"the script could not be written ({error.strerror})")
+            return CARGO["no_place"]
+    before = left_by_others()
     # A stop reaches the whole group; this process goes on to send what there is.
     signal.signal(signal.SIGTERM, patience.stop)
     command = ["/bin/sh", "-c", CARGO["command"] + ' "$@"', "sh", *sys.argv[1:]]
@@ -189,7 +221,7 @@ def main():
     code = subprocess.run(command, preexec_fn=restore, check=False).returncode
     code = 128 - code if code < 0 else code
     patience.allow(PATIENCE)
-    lines += send_all()
+    lines += send_all(before)
     # A store that is back by now should hear what it has missed.
     patience.allow(60)
     report([*lines, f"end {code}"])

@@ -9,10 +9,14 @@ use serde_json::json;
 
 use super::entrypoint::{SCRIPT_NAME, entrypoint};
 use super::{MANAGER, RayManager};
+use crate::carrying::{self, LARGEST};
 
 const TEMPLATE: &str = include_str!("carrier.py");
-/// What S3 takes in one piece.
-const LARGEST: u64 = 5 * 1024 * 1024 * 1024;
+/// Whether a script is one that was made here.
+pub(super) fn carries(script: &Script) -> bool {
+    let first = TEMPLATE.lines().next().unwrap_or_default();
+    matches!(script, Script::Text(text) if text.lines().next() == Some(first))
+}
 
 impl Carrier for RayManager {
     fn limits(&self) -> CarrierLimits {
@@ -35,12 +39,15 @@ impl Carrier for RayManager {
             OutgoingSource::Stdout | OutgoingSource::Stderr => None,
         });
         let whole = json!({
+            "again": carrying::is_further_attempt(&job.token),
             "authorities": cargo.authorities,
             "command": command,
+            "expired": carrying::EXPIRED,
             "expires": cargo.expires.as_second(),
             "file": file,
             "largest": LARGEST,
             "mark": [cargo.mark.0, cargo.mark.1],
+            "no_place": carrying::NO_PLACE,
             "outputs": outputs.collect::<Vec<_>>(),
             "report": cargo.report.as_ref().map(bridge_core::staging::SignedUrl::expose),
             "script": script,

@@ -11,7 +11,8 @@ use url::Url;
 use super::package::Entry;
 use super::properties::Properties;
 use super::wire::{JobDetails, LoadReport, SubmitRequest, shorten};
-use super::{MANAGER, entrypoint, environment, stage};
+use super::{MANAGER, carrier, entrypoint, environment, stage};
+use crate::carrying;
 
 /// A submission, thought through. Its working folder is added when the inputs are there.
 #[derive(Debug, PartialEq)]
@@ -26,6 +27,8 @@ const LONGEST_MESSAGE: usize = 1_500;
 
 /// Names of what we put into a job's `metadata`.
 const META_JOB: &str = "bridge_job";
+/// Says that the exit codes of a job that moves its own data may be met; [`super::wire::Marks`] reads it.
+const META_DATA: &str = "bridge_data";
 
 /// Decides what is sent.
 pub(super) fn launch(job: &Submission, operation: &'static str) -> Result<Launch, ManagerError> {
@@ -46,6 +49,9 @@ fn read(job: &Submission) -> Result<Launch, String> {
         ));
     }
     metadata.insert(META_JOB.to_owned(), job.name.clone());
+    if carrier::carries(&job.script) {
+        metadata.insert(META_DATA.to_owned(), "carried".to_owned());
+    }
     let submission_id = job.token.as_str().to_owned();
     let request = SubmitRequest { entrypoint, submission_id, runtime_env, metadata, resources };
     Ok(Launch { request, packaged, notes })
@@ -105,7 +111,12 @@ fn failure(job: &JobDetails, cancelling: bool) -> Outcome {
     if cancelling && reason == START_TIMEOUT {
         return outcome(Verdict::Cancelled, reason, job, "stopped before it had started".to_owned());
     }
-    outcome(Verdict::Failed, reason, job, failure_message(&job.message))
+    let message = failure_message(&job.message);
+    let carries = job.metadata.as_ref().is_some_and(|metadata| metadata.bridge_data.is_some());
+    match job.driver_exit_code.filter(|_| carries).and_then(carrying::meaning) {
+        Some((word, sentence)) => outcome(Verdict::Failed, word, job, format!("{sentence}; {message}")),
+        None => outcome(Verdict::Failed, reason, job, message),
+    }
 }
 
 fn outcome(verdict: Verdict, reason: &str, job: &JobDetails, message: String) -> Outcome {

@@ -115,6 +115,33 @@ fn words_and_numbers_that_ray_never_said_do_no_harm() {
 }
 
 #[test]
+fn codes_of_a_job_that_moves_its_own_data_have_the_words_that_slurm_has_for_them() {
+    let end = |metadata: Value, code: i32| {
+        let message = format!("Job entrypoint command failed with exit code {code}, last available logs (truncated to");
+        let job = json!({
+            "submission_id": "x", "status": "FAILED", "error_type": "JOB_ENTRYPOINT_COMMAND_ERROR", "message": message,
+            "driver_exit_code": code, "metadata": metadata,
+        });
+        match sighting(&serde_json::from_value(job).unwrap(), false) {
+            Sighting::Ended(outcome, _) => outcome,
+            other => panic!("{other:?}"),
+        }
+    };
+    let carrying = json!({"bridge_job": "x", "bridge_data": "carried"});
+    let expired = end(carrying.clone(), 113);
+    assert_eq!((expired.reason.as_str(), expired.exit_code), ("StageInExpired", Some(113)));
+    assert!(
+        expired.message.starts_with("the URLs for its data ended before the job started; Job entry"),
+        "{expired:?}"
+    );
+    assert_eq!(end(carrying.clone(), 115).reason, "StageInNoPlace");
+    assert_eq!(end(carrying, 3).reason, "JOB_ENTRYPOINT_COMMAND_ERROR");
+    for others in [json!({"bridge_job": "x"}), Value::Null] {
+        assert_eq!(end(others, 113).reason, "JOB_ENTRYPOINT_COMMAND_ERROR");
+    }
+}
+
+#[test]
 fn a_submission_becomes_what_ray_wants() {
     let job = Submission {
         token: SubmitToken::derive("7c1e", 1),

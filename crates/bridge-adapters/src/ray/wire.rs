@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::{DeserializeSeed, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -64,6 +64,16 @@ pub(super) struct JobDetails {
     pub(super) driver_agent_http_address: Option<String>,
     #[serde(default)]
     pub(super) driver_exit_code: Option<i32>,
+    #[serde(default)]
+    pub(super) metadata: Option<Marks>,
+}
+
+/// What we have put into a job's `metadata` and want to know again; the rest may be large and is the user's.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(super) struct Marks {
+    /// It is there in jobs that move their own data.
+    #[serde(default)]
+    pub(super) bridge_data: Option<IgnoredAny>,
 }
 
 /// The answer to `GET /api/version`.
