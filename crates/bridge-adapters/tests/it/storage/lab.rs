@@ -96,6 +96,15 @@ impl Site {
         Self { s3, manager, url: url.to_owned(), kind, handle, tell, ended }
     }
 
+    async fn ray(lab: &Lab) -> Self {
+        let (ray, s3) = (lab.ray().await.unwrap(), lab.s3().await.unwrap());
+        let url = ray.url.as_str().trim_end_matches('/').to_owned();
+        let login = [("token".to_owned(), ray.token.expose_secret().to_owned())];
+        let login = Arc::new(StaticCredentials(Credentials::from_pairs(login)));
+        let manager = Arc::new(RayManager::new(Config::new(&url), login).unwrap());
+        Self::new(s3, ManagerKind::Ray, &url, manager)
+    }
+
     async fn slurm(lab: &Lab) -> (Self, lab::Slurm) {
         let (slurm, s3) = (lab.slurm().await.unwrap(), lab.s3().await.unwrap());
         let token = slurm.token(1200).await.unwrap();
@@ -310,15 +319,27 @@ async fn a_real_job_that_is_cancelled_still_sends_what_it_has() {
     );
 }
 
+/// Slurm signals all processes of a job, so the script needs nobody to hand the signal on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_script_meets_the_signal_that_cancels_it_once() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let (mut site, slurm) = Site::slurm(lab).await;
+    let script = "#!/bin/bash\nfinish() {\n    echo got >> seen\n    printf half > result\n    \
+                  for n in $(seq 20); do sleep 0.1; done\n    printf ' and half' >> result\n    : > done\n}\n\
+                  trap finish TERM\n: > ready\nwhile [ ! -e done ]; do sleep 0.1; done\n";
+    let properties = json!({ "currentWorkingDir": slurm.home, "runlimit": 20 });
+    site.add(site.plan("careful", script, properties, &["result", "seen"]), keys_of(&site.s3), 0).await;
+    until("the script", || slurm.home.join("ready").exists().then_some(())).await;
+    site.handle.wish(&JobKey::new("", "careful"), Wishes { kill: true, ..Wishes::default() });
+    let record = site.ends(1).await.remove("careful").unwrap();
+    assert_eq!(StatusView::of(&record).status, bridge_api::JobStatus::Killed, "{record:?}");
+    assert_eq!((site.stored("careful/seen"), site.stored("careful/result")), ("got\n".into(), "half and half".into()));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_ray_job_gets_its_inputs_and_sends_its_log_and_files() {
     let Some(lab) = bridge_testkit::lab!() else { return };
-    let (ray, s3) = (lab.ray().await.unwrap(), lab.s3().await.unwrap());
-    let url = ray.url.as_str().trim_end_matches('/').to_owned();
-    let login = [("token".to_owned(), ray.token.expose_secret().to_owned())];
-    let login = Arc::new(StaticCredentials(Credentials::from_pairs(login)));
-    let manager = Arc::new(RayManager::new(Config::new(&url), login).unwrap());
-    let mut site = Site::new(s3, ManagerKind::Ray, &url, manager);
+    let mut site = Site::ray(lab).await;
     std::fs::create_dir(site.s3.object_path("in")).unwrap();
     std::fs::write(site.s3.object_path("in/wörter.txt"), "b a\n").unwrap();
     std::fs::write(site.s3.object_path("in/parameters"), r#"{"times": "2"}"#).unwrap();
@@ -339,4 +360,16 @@ async fn a_real_ray_job_gets_its_inputs_and_sends_its_log_and_files() {
     let manifest: Value = serde_json::from_str(&site.stored("words/manifest.json")).unwrap();
     assert_eq!((manifest["missing"].clone(), manifest["outcome"]["exitCode"].clone()), (json!(["never"]), json!(3)));
     assert_eq!(manifest["files"].as_array().unwrap().len(), 3, "{manifest}");
+}
+
+/// Only if Ray gives back both the exit code and what was put into the job's metadata.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_code_of_a_real_ray_job_that_sends_files_has_the_word_that_slurm_has_for_it() {
+    let Some(lab) = bridge_testkit::lab!() else { return };
+    let mut site = Site::ray(lab).await;
+    let script = "import sys\nopen('result', 'w').write('x')\nsys.exit(113)\n";
+    site.add(site.plan("coded", script, json!({}), &["result"]), keys_of(&site.s3), 0).await;
+    let record = site.ends(1).await.remove("coded").unwrap();
+    let view = StatusView::of(&record);
+    assert_eq!((view.reason.as_str(), view.exit_code), ("StageInExpired", Some(113)), "{view:?}");
 }
