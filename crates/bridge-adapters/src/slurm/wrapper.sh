@@ -61,12 +61,13 @@ bridge_allow() {
 # a signal for this one alone.
 bridge_canary=
 bridge_watch() {
-    # Not a child of this shell: some shells tell of each child that a signal has ended.
-    bridge_canary=$($bridge_env sleep 2147483647 </dev/null >/dev/null 2>&1 3<&- & printf '%s' "$!")
-}
-bridge_unwatch() {
-    [ -z "$bridge_canary" ] || kill -s KILL "$bridge_canary" 2>/dev/null
     bridge_canary=
+    [ -p "$bridge_work/pipe" ] || return 0
+    # A child of this shell, because some Slurms find the processes of a job by their parents. It ends by itself, because
+    # some shells tell of each child that a signal has ended, and with this shell, which holds the other end.
+    $bridge_env sh -c 'trap "exit 0" HUP INT QUIT TERM USR1 USR2; read -r _' \
+        >/dev/null 2>&1 <"$bridge_work/pipe" 3<&- 4<&- &
+    bridge_canary=$!
 }
 bridge_canary_ended() {
     [ -n "$bridge_canary" ] || return 1
@@ -422,7 +423,7 @@ bridge_send_all() {
 
 bridge_finish() {
     bridge_child=
-    bridge_unwatch
+    exec 4<&-
     bridge_allow $bridge_patience
     bridge_send_all
     bridge_note "end $1"
@@ -495,10 +496,13 @@ bridge_env=
 if env --default-signal=INT,QUIT true 2>/dev/null; then
     bridge_env='env --default-signal=INT,QUIT'
 fi
+if mkfifo "$bridge_work/pipe" 2>/dev/null; then
+    exec 4<>"$bridge_work/pipe"
+fi
 bridge_watch
 exec 3<&0
 [ "$bridge_interrupted" != TERM ] || bridge_finish 143
-$bridge_env "$bridge_work/script" "$@" <&3 3<&- &
+$bridge_env "$bridge_work/script" "$@" <&3 3<&- 4<&- &
 bridge_child=$!
 bridge_code=
 bridge_untold=1
