@@ -28,8 +28,7 @@ pub(crate) fn meaning(code: i32) -> Option<(&'static str, &'static str)> {
 /// Whether files that lie there before it starts may be its own, of an attempt before it.
 #[must_use]
 pub(crate) fn is_further_attempt(token: &SubmitToken) -> bool {
-    let number = token.as_str().rsplit_once('-').and_then(|(_, number)| number.parse::<u32>().ok());
-    number.is_some_and(|number| number > 1)
+    token.earlier().next().is_some()
 }
 
 #[cfg(test)]
