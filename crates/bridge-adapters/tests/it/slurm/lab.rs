@@ -272,9 +272,10 @@ async fn the_last_run_of_a_real_requeued_job_tells_its_end() {
         _ => None,
     };
     until(&cluster.manager, &job, waits).await;
-    // Or Slurm waits two minutes before it starts the job again.
+    // Or Slurm waits two minutes before it starts the job again. In the second in which the first run was ended slurmd would
+    // take the start of the next for a late one of the first and refuse it.
     let which = format!("JobId={}", job.id);
-    cluster.slurm.exec(&["scontrol", "update", &which, "StartTime=now"]).await.unwrap();
+    cluster.slurm.exec(&["scontrol", "update", &which, "StartTime=now+3"]).await.unwrap();
     let outcome = until(&cluster.manager, &job, |seen| match seen {
         Sighting::Ended(outcome, _) if outcome.message.ends_with("(from accounting)") => Some(outcome.clone()),
         Sighting::Gone => panic!("it is in its accounts"),
