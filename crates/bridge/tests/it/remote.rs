@@ -120,7 +120,7 @@ async fn scripts_and_data_come_from_s3_and_results_go_there() {
         assert!(plan.out.contains(part), "{part}\n{}", plan.out);
     }
     let slurm = yaml.replace("\"local:\"", "http://slurm:6820\n  resourceManager: slurm\n  resourcesecret: keys");
-    bench.file("slurm.yaml", &slurm);
+    bench.file("slurm.yaml", &format!("{slurm}  username: alice\n  password: alice-token\n"));
     let plan = bench.bridge(&["plan", "slurm.yaml"]).ends(0);
     assert!(plan.out.contains("brings    script: inputs:job.sh\n"), "managers look at a script's first line: {plan:?}");
     assert_eq!(bench.bridge(&["run", "sample.yaml"]).ends(0).out, "2\n1\n");
