@@ -111,7 +111,10 @@ bridge_signal() {
         bridge_wait=0
         bridge_allow "$bridge_patience_cancelled"
     fi
-    [ -n "$bridge_child" ] || return 0
+    [ -n "$bridge_child" ] || {
+        bridge_early=$1
+        return 0
+    }
     # The script must not meet a signal twice: the second would break off what it does about the first.
     if bridge_reached_all; then
         bridge_watch
@@ -501,9 +504,12 @@ if mkfifo "$bridge_work/pipe" 2>/dev/null; then
 fi
 bridge_watch
 exec 3<&0
+bridge_early=
 [ "$bridge_interrupted" != TERM ] || bridge_finish 143
 $bridge_env "$bridge_work/script" "$@" <&3 3<&- 4<&- &
 bridge_child=$!
+# A signal that came between these two lines found nobody to hand it on to.
+[ -z "$bridge_early" ] || kill -s "$bridge_early" "$bridge_child" 2>/dev/null
 bridge_code=
 bridge_untold=1
 while :; do

@@ -87,7 +87,7 @@ impl S3Staging {
         let CarrierLimits { only_files, .. } = carrier.limits();
         for object in plan.inputs.iter().filter(|_| !only_files) {
             let head = store
-                .head(object)
+                .sure_head(object)
                 .await
                 .map_err(StorageError::before_job)?
                 .ok_or_else(|| no_such_object(plan, object))?;
