@@ -98,10 +98,13 @@ async fn a_worker_that_comes_back_from_the_dead_does_nothing() {
         let state = pod.and_then(|pod| pod.status.as_ref()?.container_statuses.as_ref()?.first()?.state.clone());
         state.and_then(|state| state.terminated).is_some_and(|terminated| terminated.exit_code == 75)
     };
-    let go_on = async { kill_process(old, Signal::CONT).unwrap() };
+    // The end of the job is what it would write down.
+    let go_on = async {
+        kill_process(old, Signal::CONT).unwrap();
+        bed.go();
+    };
     let name = names::pod("job");
     tokio::join!(until(&pods, &name, "fenced", ended), go_on);
-    bed.go();
     bed.until_status("job", JobStatus::Done).await;
     assert_eq!(bed.runs(), 1);
 }
