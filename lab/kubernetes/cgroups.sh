@@ -28,6 +28,8 @@ kubernetes_cgroup_folders() {
 
 kubernetes_cgroups_up() {
   local folder parent controller
+  # Not in a substitution, whose end would not be ours: a kubelet without cgroups is waited for in vain.
+  cgroup_version >/dev/null
   if [[ $(cgroup_version) == 2 ]]; then
     for controller in cpu cpuset memory pids; do
       grep -qw "$controller" /sys/fs/cgroup/cgroup.subtree_control ||
