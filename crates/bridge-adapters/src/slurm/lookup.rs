@@ -131,7 +131,10 @@ impl Slurm {
     /// What accounting tells of a job that slurmctld does not know.
     async fn accounted_sighting(&self, id: i64, job: &Tracked, others: &HashSet<i64>) -> Result<Sighting> {
         let accounted = self.api.accounted(OPERATION, id).await.map_err(|error| error.into_error(OPERATION))?;
-        let Some(records) = accounted else { return Ok(Sighting::Gone) };
+        // An id is given away only when slurmctld has lost its job.
+        let seen_before = || self.memory.end_seen(id, &job.token).filter(|_| others.is_empty());
+        let gone = || seen_before().unwrap_or(Sighting::Gone);
+        let Some(records) = accounted else { return Ok(gone()) };
         let of_others = |record: &JobInfo| record.submit_time.0.is_some_and(|time| others.contains(&time));
         let records = records.into_iter().filter(|record| carries(record, &job.token) || !of_others(record)).collect();
         let own = self.own_accounts(job, records, &self.memory.trail(id, &job.token)).await;
@@ -143,13 +146,13 @@ impl Slurm {
         let patience = self.config.end_told_within;
         let told_late = !own.is_empty()
             || (self.memory.was_let_go(id, &job.token) && self.api.accounting.has_failed_within(patience));
-        // An id is given away only when slurmctld has lost its job, and then nobody tells accounting of an end.
+        // Of a job that slurmctld has lost nobody tells accounting the end.
         if !told_late || !others.is_empty() {
-            return Ok(Sighting::Gone);
+            return Ok(gone());
         }
         let patience = if job.cancelling { patience.min(CANCELLED_TOLD_WITHIN) } else { patience };
         let is_late = self.memory.unended_for(id, &job.token) < patience;
-        Ok(if is_late { not_told_yet(job) } else { Sighting::Gone })
+        Ok(if is_late { not_told_yet(job) } else { gone() })
     }
 
     /// The end of a job by its accounts, if they have it.

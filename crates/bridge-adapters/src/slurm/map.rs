@@ -215,12 +215,16 @@ pub(super) fn sighting(records: &[JobInfo], remembered: &mut EndedTasks) -> Opti
 #[must_use]
 pub(super) fn accounted(records: &[JobInfo], remembered: &mut EndedTasks, known: u64) -> Option<Sighting> {
     let told: Vec<JobInfo> = records.iter().filter(|record| !is_overruled(record, remembered)).cloned().collect();
-    if told.len() == records.len() {
-        return sighting(records, remembered);
-    }
-    let found = sum_up(&told, remembered);
-    // Accounting that lags behind may lack tasks altogether.
-    (remembered.len() as u64 >= known).then_some(found)
+    let found = if told.len() == records.len() { sighting(records, remembered)? } else { sum_up(&told, remembered) };
+    let is_one = matches!(records, [record] if record.array_job_id.positive().is_none());
+    // Accounting that lags behind may lack tasks altogether; those that never started share an account.
+    let may_lack_tasks = !is_one && !records.iter().any(is_unsplit);
+    (!may_lack_tasks || remembered.len() as u64 >= known).then_some(found)
+}
+
+/// Whether a record stands for those tasks of an array that have no records of their own.
+fn is_unsplit(record: &JobInfo) -> bool {
+    record.array_job_id.positive().is_some() && record.array_task_id.0.is_none()
 }
 
 /// Whether an account shows a task as not ended whose end was seen: slurmdbd is told late, and of some ends never.
@@ -231,8 +235,15 @@ pub(super) fn is_overruled(account: &JobInfo, ended: &EndedTasks) -> bool {
 
 /// How many tasks a job is seen to have, those included that ended before.
 pub(super) fn known_tasks(records: &[JobInfo], ended: &EndedTasks) -> u64 {
-    let alive = records.iter().filter(|record| matches!(standing(record), Standing::Alive(..)));
+    // One that was put back into the queue may have been seen to end before.
+    let is_again = |record: &JobInfo| key(record).is_some_and(|key| ended.contains_key(&key));
+    let alive = records.iter().filter(|record| matches!(standing(record), Standing::Alive(..)) && !is_again(record));
     alive.map(tasks_in).fold(ended.len() as u64, u64::saturating_add)
+}
+
+/// Under what the end of a task, or of a part of a heterogeneous job, is remembered.
+fn key(record: &JobInfo) -> Option<i64> {
+    record.array_task_id.0.or(record.job_id.0)
 }
 
 fn sum_up(records: &[JobInfo], remembered: &mut EndedTasks) -> Sighting {
@@ -246,9 +257,8 @@ fn sum_up(records: &[JobInfo], remembered: &mut EndedTasks) -> Sighting {
         match standing {
             Standing::Alive(phase, _) => phases.push((phase, tasks_in(job))),
             Standing::Ended(outcome) => {
-                let key = job.array_task_id.0.or(job.job_id.0).unwrap_or_default();
                 let kept = JobInfoSummary { started: own.started, ended: own.ended };
-                remembered.insert(key, (kept, outcome));
+                remembered.insert(key(job).unwrap_or_default(), (kept, outcome));
             }
         }
         facts.queue = facts.queue.or(own.queue);

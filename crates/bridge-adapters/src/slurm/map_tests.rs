@@ -301,3 +301,23 @@ fn a_hold_by_slurm_itself_is_told_from_one_that_was_asked_for() {
     assert_eq!(standing(&failed), Standing::Alive(Phase::Held, Some("launch failed requeued held".to_owned())));
     assert!(!is_held_on_request(&held("launch failed requeued held", "")));
 }
+
+#[test]
+fn tasks_that_never_started_share_an_account_of_their_end() {
+    let task = |id: i64, number: Option<i64>, state: &str| {
+        let mut job = job(&[state], "None");
+        (job.job_id, job.array_job_id, job.array_task_id) = (Number(Some(id)), Number(Some(10)), Number(number));
+        job
+    };
+    let ends = |records: &[JobInfo], known: u64| {
+        matches!(accounted(records, &mut EndedTasks::new(), known), Some(Sighting::Ended(..)))
+    };
+    let started = [task(11, Some(0), "COMPLETED"), task(12, Some(1), "CANCELLED")];
+    assert!(ends(&started, 2) && !ends(&started, 5));
+    let whole = [started[0].clone(), task(10, None, "CANCELLED")];
+    assert!(ends(&whole, 5), "the second one stands for all others");
+    let mut seen = EndedTasks::new();
+    assert!(sighting(&started, &mut seen).is_some());
+    let late = [task(11, Some(0), "RUNNING"), task(10, None, "CANCELLED")];
+    assert!(matches!(accounted(&late, &mut seen, 5), Some(Sighting::Ended(..))));
+}

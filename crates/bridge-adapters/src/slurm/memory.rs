@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bridge_core::ids::SubmitToken;
-use bridge_core::manager::{Phase, Sighting};
+use bridge_core::manager::{Phase, Sighting, Verdict};
 use tokio::time::Instant;
 
 use super::lookup::Lookup;
@@ -79,6 +79,16 @@ impl Memory {
     /// How many tasks a job was seen to have.
     pub(super) fn known_tasks(&self, id: i64, token: &SubmitToken) -> u64 {
         self.lock().seen.get(&(id, token.clone())).map_or(0, |seen| seen.look.known_tasks)
+    }
+
+    /// The end of all of an array that slurmctld knew, seen while accounting could not be asked about the rest.
+    pub(super) fn end_seen(&self, id: i64, token: &SubmitToken) -> Option<Sighting> {
+        let jobs = self.lock();
+        let Look { sighting, tasks, known_tasks, .. } = &jobs.seen.get(&(id, token.clone()))?.look;
+        let Sighting::Ended(outcome, _) = sighting else { return None };
+        // That some have succeeded does not tell that all have.
+        let may_be_worse = outcome.verdict == Verdict::Succeeded && (tasks.len() as u64) < *known_tasks;
+        (!may_be_worse).then(|| sighting.clone())
     }
 
     /// What was seen of the job, to tell it from another one of the same id.

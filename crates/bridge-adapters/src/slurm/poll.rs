@@ -188,8 +188,11 @@ impl Slurm {
             && (job.verify || self.memory.was_let_go_or_doubted(id, &job.token));
         // Tasks that ended long before the last one may be forgotten by slurmctld; accounting has them all.
         let lacks_tasks = is_group && matches!(found, Sighting::Ended(..));
-        let look =
-            Look { state, sighting: found, is_group, known_tasks: known_tasks(&own, &tasks), trail, tasks, doubted };
+        let mut known_tasks = known_tasks(&own, &tasks);
+        if lacks_tasks {
+            known_tasks = known_tasks.max(self.memory.known_tasks(id, &job.token));
+        }
+        let look = Look { state, sighting: found, is_group, known_tasks, trail, tasks, doubted };
         if lacks_tasks {
             self.memory.keep(id, &job.token, look.clone());
             return Looked::Open(About::EndedArray(Glimpse { own, look }));

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 
 use super::*;
 
-async fn cluster(version: u16) -> Cluster {
+pub(super) async fn cluster(version: u16) -> Cluster {
     let options = EmulatorOptions { versions: vec![version], accounting: true, ..EmulatorOptions::default() };
     Cluster::with(options, Some(version)).await
 }
 
-fn id(job: &Tracked) -> u32 {
+pub(super) fn id(job: &Tracked) -> u32 {
     job.id.as_str().parse().unwrap()
 }
 
@@ -139,7 +139,7 @@ fn purge(emulator: &Emulator, id: u32) -> bool {
 }
 
 /// An adapter that waits for the end of a job as long as one at work does.
-fn patient(cluster: &Cluster) -> Slurm {
+pub(super) fn patient(cluster: &Cluster) -> Slurm {
     let config =
         SlurmConfig { shared_folders: vec![cluster.folder.clone()], ..SlurmConfig::new(cluster.emulator.url()) };
     Slurm::new(config, credentials("alice", "alice-token"), Arc::new(SystemClock::new())).unwrap()
@@ -229,7 +229,7 @@ async fn accounting_that_was_never_out_of_order_is_believed_at_once() {
 }
 
 /// Time that nobody has to wait for.
-async fn later(time: Duration) {
+pub(super) async fn later(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();

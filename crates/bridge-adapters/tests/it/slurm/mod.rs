@@ -6,6 +6,7 @@ mod chaos;
 mod comments;
 mod conformance;
 mod doubts;
+mod ends;
 mod forgotten;
 mod lab;
 mod lives;
