@@ -34,11 +34,19 @@ pub(super) struct Api {
     listing_timeout: Duration,
     named: Option<ApiVersion>,
     agreed: Mutex<Option<ApiVersion>>,
+    last_negotiation: tokio::sync::Mutex<Option<Negotiation>>,
     /// Whether the server's description of itself names accounting, if it gives one.
     describes_accounting: Mutex<Option<bool>>,
     pub(super) accounting: Accounting,
     without_states: Mutex<Option<Instant>>,
     without_extra: Mutex<Option<Instant>>,
+}
+
+/// How finding out about another version ended, for those that waited for it.
+#[derive(Debug)]
+struct Negotiation {
+    ended: Instant,
+    failure: Option<Trouble>,
 }
 
 /// An answer that is a success.
@@ -67,6 +75,19 @@ impl CallError {
         match self {
             Self::Http(error) => error.into_submit(MANAGER, operation),
             Self::Trouble(trouble) => trouble.into_submit_error(operation),
+        }
+    }
+
+    /// The failure to find another version, as those meet it whose own request was refused before.
+    fn as_shared_trouble(&self) -> Trouble {
+        match self {
+            Self::Http(error) => Trouble {
+                what: What::Other(error.kind()),
+                surely_not_done: true,
+                message: error.message.clone(),
+                retry_after: None,
+            },
+            Self::Trouble(trouble) => Trouble { surely_not_done: true, ..trouble.clone() },
         }
     }
 
@@ -122,6 +143,7 @@ impl Api {
             listing_timeout: config.listing_timeout,
             named,
             agreed: Mutex::new(None),
+            last_negotiation: tokio::sync::Mutex::new(None),
             describes_accounting: Mutex::new(None),
             accounting: Accounting::default(),
             without_states: Mutex::new(None),
@@ -173,7 +195,10 @@ impl Api {
         let offered = self.http.get(operation, self.http.url(&["openapi", "v3"])).send().await?;
         let described =
             offered.json::<OpenApi>().ok().filter(|paths| offered.status == 200 && !paths.versions().is_empty());
-        *lock(&self.describes_accounting) = described.as_ref().map(OpenApi::has_accounting);
+        // What it said of itself before still holds while it is only unwell.
+        if described.is_some() || offered.status == 404 {
+            *lock(&self.describes_accounting) = described.as_ref().map(OpenApi::has_accounting);
+        }
         let version = match described {
             Some(paths) => {
                 let versions = paths.versions();
@@ -200,10 +225,11 @@ impl Api {
         Ok(version)
     }
 
-    /// Asks for each version, the one in the URL and then the newest first.
+    /// Asks for each version, the one in use, the one in the URL and then the newest first.
     async fn probe(&self, operation: &'static str) -> Result<ApiVersion, CallError> {
         let mut last = None;
-        for version in self.named.into_iter().chain(ApiVersion::spoken()) {
+        let in_use = *lock(&self.agreed);
+        for version in in_use.into_iter().chain(self.named).chain(ApiVersion::spoken()) {
             let url = self.http.url(&["slurm", &version.to_string(), "ping"]);
             let started = Instant::now();
             let answer = self.http.get(operation, url).once().send().await?;
@@ -227,8 +253,20 @@ impl Api {
 
     /// After an address was not there: whether another version is spoken now, e.g. after an upgrade of the server.
     pub(super) async fn has_moved_on(&self, operation: &'static str, from: ApiVersion) -> Result<bool, CallError> {
-        *lock(&self.agreed) = None;
-        Ok(self.negotiate(operation).await? != from)
+        let asked = Instant::now();
+        // Others go on in the version that was agreed on until there is another, and of many that ask one finds out: each
+        // by itself would have to wait for a server that does not answer.
+        let mut last = self.last_negotiation.lock().await;
+        if lock(&self.agreed).is_some_and(|agreed| agreed != from) {
+            return Ok(true);
+        }
+        if let Some(Negotiation { failure, .. }) = last.as_ref().filter(|last| last.ended >= asked) {
+            return failure.clone().map_or(Ok(false), |failure| Err(CallError::Trouble(failure)));
+        }
+        let found = self.negotiate(operation).await;
+        let failure = found.as_ref().err().map(CallError::as_shared_trouble);
+        *last = Some(Negotiation { ended: Instant::now(), failure });
+        Ok(found? != from)
     }
 
     /// Makes a call in the agreed version; `body` writes what is sent.
