@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bridge_core::ids::RemoteId;
-use bridge_core::manager::{ManagerError, Phase, Result, Sighting, Tracked};
+use bridge_core::manager::{ErrorKind, ManagerError, Phase, Result, Sighting, Tracked};
 use futures::StreamExt;
 use tokio::time::Instant;
 
@@ -144,9 +144,11 @@ impl Slurm {
             let answers: Vec<_> = futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
             let mut records = Records::default();
             for (id, answer) in answers {
-                match answer {
+                match answer.map_err(|error| error.into_error(OPERATION)) {
                     Ok(of) => drop(records.of.insert(id, of)),
-                    Err(error) => drop(records.unread.insert(id, error.into_error(OPERATION))),
+                    Err(error) if error.kind == ErrorKind::Protocol => drop(records.unread.insert(id, error)),
+                    // Who is to come back later, or to sign in again, must not ask on as if all were well.
+                    Err(error) => return Err(error),
                 }
             }
             if records.of.is_empty() {
@@ -179,10 +181,9 @@ impl Slurm {
         let mut tasks = self.memory.tasks(id, &job.token);
         let mut found = sighting(&own, &mut tasks).unwrap_or(Sighting::Gone);
         if let Sighting::Alive(Phase::Held, facts) = &mut found {
-            let known = self.memory.note_of_held(id, &job.token);
-            if facts.note.is_none() || known.as_deref() == Some(STARTED) {
-                facts.note = known.or_else(|| facts.note.take());
-            }
+            // Accounting told it once; all else is what slurmctld says now.
+            let known = self.memory.note_of_held(id, &job.token).filter(|note| note == STARTED);
+            facts.note = known.or_else(|| facts.note.take());
         }
         let doubted = matches!(found, Sighting::Alive(Phase::Held, _))
             && (job.verify || self.memory.was_let_go_or_doubted(id, &job.token));
