@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use bridge_core::ids::RemoteId;
-use bridge_core::manager::{ManagerError, Result, Sighting, Tracked};
-use futures::StreamExt;
+use bridge_core::manager::{Result, Sighting, Tracked};
+use tokio::time::Instant;
 
 use super::map::{self, carries, sighting};
 use super::memory::Look;
@@ -15,9 +15,9 @@ use super::{Slurm, number};
 
 const OPERATION: &str = "poll";
 pub(super) const AT_ONCE: usize = 8;
-/// The most questions to accounting in one round: the answer about all other jobs waits for them. Jobs beyond it have
-/// their turn in a later one.
-const MOST_LOOKUPS: usize = 16;
+/// How long questions to accounting are asked in one round: the answer about all other jobs waits for them. Jobs that
+/// are left have their turn in a later one.
+const ROUND_LASTS: Duration = Duration::from_secs(2);
 /// How long the end of a job is waited for that was to be ended: whoever asked for that waits, too, and if slurmctld has
 /// lost the job, no end is ever told.
 const CANCELLED_TOLD_WITHIN: Duration = Duration::from_mins(5);
@@ -56,39 +56,54 @@ impl Slurm {
     /// Asks accounting, side by side, because it may be slow to fail; those that have waited longest for an answer first.
     pub(super) async fn look_up(&self, mut lookups: Vec<Lookup<'_>>, seen: &mut BTreeMap<RemoteId, Sighting>) {
         self.memory.longest_unasked_first(&mut lookups);
-        let most = if self.api.accounting.is_absent() { lookups.len() } else { MOST_LOOKUPS.min(lookups.len()) };
-        let later = lookups.split_off(most);
-        let asked: Vec<_> = lookups
-            .into_iter()
-            .map(|mut lookup| async move {
-                self.memory.asks_accounting(lookup.id, &lookup.job.token);
-                let answer = self.answered(&mut lookup).await;
-                (lookup, answer)
-            })
-            .collect();
-        let answers: Vec<_> = futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
-        let (mut answered, mut trouble) = (false, None);
-        for (Lookup { id, job, about }, answer) in answers {
-            let sighting = match answer {
-                Ok(sighting) => {
-                    answered = true;
-                    self.found_out(id, job, about, &sighting);
-                    sighting
+        let begun = Instant::now();
+        let mut waiting = lookups.into_iter();
+        let mut unanswered = Vec::new();
+        // What all of the last ones met; those that are not asked wait for the same.
+        let mut trouble = None;
+        while trouble.is_none() && (begun.elapsed() < ROUND_LASTS || self.api.accounting.is_absent()) {
+            let asked: Vec<_> = waiting.by_ref().take(AT_ONCE).map(|lookup| self.asked(lookup)).collect();
+            if asked.is_empty() {
+                break;
+            }
+            let mut is_answered = false;
+            for (lookup, answer) in futures::future::join_all(asked).await {
+                match answer {
+                    Ok(sighting) => {
+                        is_answered = true;
+                        seen.insert(lookup.job.id.clone(), sighting.clone());
+                        self.found_out(lookup, &sighting);
+                    }
+                    Err(error) => unanswered.push((lookup, error.message)),
                 }
-                Err(error) => without_answer(job, &about, trouble.insert(error)),
-            };
-            seen.insert(job.id.clone(), sighting);
+            }
+            trouble = unanswered.last().filter(|_| !is_answered).map(|(_, error)| error.clone());
         }
-        // While nothing is answered, those beyond the bound wait for the same.
-        let trouble = trouble.filter(|_| !answered);
-        for Lookup { job, about, .. } in later {
-            match (&trouble, about) {
-                (Some(error), about) => drop(seen.insert(job.id.clone(), without_answer(job, &about, error))),
-                (None, About::Held(Glimpse { look, .. })) => drop(seen.insert(job.id.clone(), look.sighting)),
+        for lookup in waiting {
+            match (&trouble, lookup) {
+                (Some(error), lookup) => unanswered.push((lookup, error.clone())),
+                (None, Lookup { job, about: About::Held(Glimpse { look, .. }), .. }) => {
+                    seen.insert(job.id.clone(), look.sighting);
+                }
                 // Left out, it counts as not asked.
-                (None, About::Missing { .. } | About::EndedArray(_)) => {}
+                (None, _) => {}
             }
         }
+        let held = || unanswered.iter().filter(|(lookup, _)| matches!(lookup.about, About::Held(_)));
+        if let Some((_, error)) = held().next() {
+            tracing::warn!(%error, jobs = held().count(), "whether held jobs have started is looked up later");
+        }
+        for (Lookup { job, about, .. }, error) in unanswered {
+            seen.insert(job.id.clone(), without_answer(job, about, &error));
+        }
+    }
+
+    async fn asked<'a>(&self, mut lookup: Lookup<'a>) -> (Lookup<'a>, Result<Sighting>) {
+        if !self.api.accounting.is_absent() {
+            self.memory.asks_accounting(lookup.id, &lookup.job.token);
+        }
+        let answer = self.answered(&mut lookup).await;
+        (lookup, answer)
     }
 
     async fn answered(&self, lookup: &mut Lookup<'_>) -> Result<Sighting> {
@@ -100,7 +115,7 @@ impl Slurm {
         }
     }
 
-    fn found_out(&self, id: i64, job: &Tracked, about: About, sighting: &Sighting) {
+    fn found_out(&self, Lookup { id, job, about }: Lookup<'_>, sighting: &Sighting) {
         match about {
             // What is known of one that is missing tells it from others until it is given up.
             About::Missing { .. } if !matches!(sighting, Sighting::Ended(..)) => {}
@@ -177,15 +192,12 @@ impl Slurm {
 }
 
 /// What is told of a job while accounting cannot be asked.
-fn without_answer(job: &Tracked, about: &About, error: &ManagerError) -> Sighting {
+fn without_answer(job: &Tracked, about: About, error: &str) -> Sighting {
     match about {
         About::Missing { .. } => unaccounted(job, error),
         // One that failed may be among those that only accounting knows.
         About::EndedArray(_) => tasks_unaccounted(job, error),
-        About::Held(Glimpse { look, .. }) => {
-            tracing::warn!(%error, "whether a held job has started is looked up later");
-            look.sighting.clone()
-        }
+        About::Held(Glimpse { look, .. }) => look.sighting,
     }
 }
 
@@ -198,21 +210,21 @@ fn not_told_yet(job: &Tracked) -> Sighting {
     Sighting::Unaccounted { why }
 }
 
-fn tasks_unaccounted(job: &Tracked, error: &ManagerError) -> Sighting {
+fn tasks_unaccounted(job: &Tracked, error: &str) -> Sighting {
     let why = format!(
         "the tasks of job {} that slurmctld still knows have ended, and its accounting, which knows the others, cannot be \
          asked: {}; the end is told as soon as slurmdbd answers, so have the cluster's operators see to it",
-        job.id, error.message
+        job.id, error
     );
     Sighting::Unaccounted { why }
 }
 
 /// Nobody may take "accounting is down" for "gone", and the user of this one job must know what it waits for.
-fn unaccounted(job: &Tracked, error: &ManagerError) -> Sighting {
+fn unaccounted(job: &Tracked, error: &str) -> Sighting {
     let why = format!(
         "slurmctld no longer knows job {}, and its accounting, which may know how it ended, cannot be asked: {}; the end \
          is read there as soon as slurmdbd answers, so have the cluster's operators see to it",
-        job.id, error.message
+        job.id, error
     );
     Sighting::Unaccounted { why }
 }

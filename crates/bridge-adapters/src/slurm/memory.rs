@@ -38,6 +38,7 @@ struct Jobs {
     /// When accounting was last asked about a job.
     asked_accounting: HashMap<(i64, SubmitToken), Instant>,
     sweep_at: usize,
+    sweep_asked_at: usize,
 }
 
 #[derive(Debug)]
@@ -146,11 +147,16 @@ impl Memory {
 
     /// Accounting is asked about the job now.
     pub(super) fn asks_accounting(&self, id: i64, token: &SubmitToken) {
+        let now = Instant::now();
         let mut jobs = self.lock();
-        if jobs.asked_accounting.len() > SWEEP_ABOVE {
-            jobs.asked_accounting.retain(|_, asked| asked.elapsed() < FORGOTTEN_AFTER);
+        if let Some(seen) = jobs.seen.get_mut(&(id, token.clone())) {
+            seen.asked = now;
         }
-        jobs.asked_accounting.insert((id, token.clone()), Instant::now());
+        jobs.asked_accounting.insert((id, token.clone()), now);
+        if jobs.asked_accounting.len() > jobs.sweep_asked_at.max(SWEEP_ABOVE) {
+            jobs.asked_accounting.retain(|_, asked| asked.elapsed() < FORGOTTEN_AFTER);
+            jobs.sweep_asked_at = jobs.asked_accounting.len() * 2;
+        }
     }
 
     /// Forgets a job that is gone or has ended.
