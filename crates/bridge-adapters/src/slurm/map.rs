@@ -235,15 +235,8 @@ pub(super) fn is_overruled(account: &JobInfo, ended: &EndedTasks) -> bool {
 
 /// How many tasks a job is seen to have, those included that ended before.
 pub(super) fn known_tasks(records: &[JobInfo], ended: &EndedTasks) -> u64 {
-    // One that was put back into the queue may have been seen to end before.
-    let is_again = |record: &JobInfo| key(record).is_some_and(|key| ended.contains_key(&key));
-    let alive = records.iter().filter(|record| matches!(standing(record), Standing::Alive(..)) && !is_again(record));
+    let alive = records.iter().filter(|record| matches!(standing(record), Standing::Alive(..)));
     alive.map(tasks_in).fold(ended.len() as u64, u64::saturating_add)
-}
-
-/// Under what the end of a task, or of a part of a heterogeneous job, is remembered.
-fn key(record: &JobInfo) -> Option<i64> {
-    record.array_task_id.0.or(record.job_id.0)
 }
 
 fn sum_up(records: &[JobInfo], remembered: &mut EndedTasks) -> Sighting {
@@ -255,10 +248,15 @@ fn sum_up(records: &[JobInfo], remembered: &mut EndedTasks) -> Sighting {
         let own = self::facts(job, &standing);
         starts.extend(own.started);
         match standing {
-            Standing::Alive(phase, _) => phases.push((phase, tasks_in(job))),
+            Standing::Alive(phase, _) => {
+                // One that was put back into the queue has another end before it.
+                job.array_task_id.0.and_then(|task| remembered.remove(&task));
+                phases.push((phase, tasks_in(job)));
+            }
             Standing::Ended(outcome) => {
+                let key = job.array_task_id.0.or(job.job_id.0).unwrap_or_default();
                 let kept = JobInfoSummary { started: own.started, ended: own.ended };
-                remembered.insert(key(job).unwrap_or_default(), (kept, outcome));
+                remembered.insert(key, (kept, outcome));
             }
         }
         facts.queue = facts.queue.or(own.queue);
@@ -331,7 +329,11 @@ pub(super) struct WaitingTasks {
 
 impl WaitingTasks {
     pub(super) fn of(job: &JobInfo) -> Self {
-        let text = job.array_task_string.0.split('%').next().unwrap_or_default().trim_matches(['[', ']']);
+        Self::read(&job.array_task_string.0)
+    }
+
+    fn read(text: &str) -> Self {
+        let text = text.split('%').next().unwrap_or_default().trim_matches(['[', ']']);
         let mut tasks = Self::default();
         for range in text.split(',').map(str::trim).filter(|range| !range.is_empty()) {
             let (bounds, step) = range.split_once(':').unwrap_or((range, "1"));
@@ -364,6 +366,12 @@ impl WaitingTasks {
     pub(super) fn are_all(&self, tasks: usize) -> bool {
         !self.is_cut && tasks as u64 >= self.count()
     }
+}
+
+/// How many tasks an array is submitted with; `None` if the text does not surely tell all.
+pub(super) fn submitted_tasks(array: &str) -> Option<u64> {
+    let tasks = WaitingTasks::read(array);
+    (!tasks.is_cut && !tasks.ranges.is_empty()).then(|| tasks.count())
 }
 
 /// How many tasks a record stands for.

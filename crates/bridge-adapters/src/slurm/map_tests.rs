@@ -321,3 +321,27 @@ fn tasks_that_never_started_share_an_account_of_their_end() {
     let late = [task(11, Some(0), "RUNNING"), task(10, None, "CANCELLED")];
     assert!(matches!(accounted(&late, &mut seen, 5), Some(Sighting::Ended(..))));
 }
+
+#[test]
+fn a_task_that_was_put_back_into_the_queue_has_not_ended() {
+    let task = |id: i64, number: Option<i64>, state: &str| {
+        let mut job = job(&[state], "None");
+        (job.job_id, job.array_job_id, job.array_task_id) = (Number(Some(id)), Number(Some(10)), Number(number));
+        job
+    };
+    let mut seen = EndedTasks::new();
+    assert!(sighting(&[task(11, Some(0), "FAILED"), task(12, Some(10), "COMPLETED")], &mut seen).is_some());
+    // The array's own id is no number of a task.
+    let again = [task(11, Some(0), "PENDING"), task(10, None, "PENDING")];
+    let Some(Sighting::Alive(_, facts)) = sighting(&again, &mut seen) else { panic!() };
+    assert_eq!(facts.note.as_deref(), Some("1 of 3 tasks done"));
+    assert_eq!(known_tasks(&again, &seen), 3);
+}
+
+#[test]
+fn how_many_tasks_an_array_has_is_known_only_where_all_of_its_text_is() {
+    let table = [("0-1", Some(2)), ("1,3,5-7%2", Some(5)), ("0-15:4", Some(4)), ("", None), ("0-3,...", None)];
+    for (text, expected) in table {
+        assert_eq!(submitted_tasks(text), expected, "{text}");
+    }
+}

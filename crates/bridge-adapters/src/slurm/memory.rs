@@ -37,6 +37,8 @@ struct Jobs {
     unended: HashMap<(i64, SubmitToken), Instant>,
     /// When accounting was last asked about a job.
     asked_accounting: HashMap<(i64, SubmitToken), Instant>,
+    /// How many tasks arrays were submitted with, and when.
+    submitted: HashMap<(i64, SubmitToken), (u64, Instant)>,
     sweep_at: usize,
     sweep_asked_at: usize,
 }
@@ -75,6 +77,16 @@ impl Memory {
     pub(super) fn tasks(&self, id: i64, token: &SubmitToken) -> EndedTasks {
         let jobs = self.lock();
         jobs.seen.get(&(id, token.clone())).map(|seen| seen.look.tasks.clone()).unwrap_or_default()
+    }
+
+    /// An array of so many tasks was submitted.
+    pub(super) fn submitted(&self, id: i64, token: &SubmitToken, tasks: u64) {
+        self.lock().submitted.insert((id, token.clone()), (tasks, Instant::now()));
+    }
+
+    /// Whether so many ended tasks are surely all of an array.
+    pub(super) fn are_all(&self, id: i64, token: &SubmitToken, ended: usize) -> bool {
+        self.lock().submitted.get(&(id, token.clone())).is_some_and(|(tasks, _)| ended as u64 >= *tasks)
     }
 
     /// How many tasks a job was seen to have.
@@ -128,6 +140,8 @@ impl Memory {
         if jobs.seen.len() > jobs.sweep_at.max(SWEEP_ABOVE) {
             jobs.seen.retain(|_, seen| seen.asked.elapsed() < FORGOTTEN_AFTER);
             jobs.unended.retain(|_, since| since.elapsed() < UNENDED_AT_MOST);
+            let Jobs { submitted, seen, .. } = &mut *jobs;
+            submitted.retain(|job, (_, at)| seen.contains_key(job) || at.elapsed() < FORGOTTEN_AFTER);
             // The next sweep comes when as many have been added again, so that its cost stays small per job.
             jobs.sweep_at = jobs.seen.len() * 2;
         }
@@ -163,6 +177,7 @@ impl Memory {
     pub(super) fn forget(&self, id: i64, token: &SubmitToken) {
         let mut jobs = self.lock();
         jobs.asked_accounting.remove(&(id, token.clone()));
+        jobs.submitted.remove(&(id, token.clone()));
         jobs.seen.remove(&(id, token.clone()));
         jobs.unended.remove(&(id, token.clone()));
     }

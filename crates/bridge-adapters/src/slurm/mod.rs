@@ -192,6 +192,7 @@ impl ResourceManager for Slurm {
     async fn submit(&self, job: &Submission) -> std::result::Result<Submitted, SubmitError> {
         const OPERATION: &str = "submit";
         let mut notes = Vec::new();
+        let mut tasks = None;
         let path = ["job", "submit"];
         let call = Call { method: &Method::POST, repeatable: false, ..Call::get(OPERATION, &path) };
         let reply = loop {
@@ -200,6 +201,7 @@ impl ResourceManager for Slurm {
             let write = |version| match self.describe(job, version) {
                 Ok(Described { mut body, notes: said }) => {
                     notes = said;
+                    tasks = body["job"]["array"].as_str().and_then(map::submitted_tasks);
                     has_own_extra = body["job"]["extra"] == job.token.as_str() && !leaves_extra;
                     if let Some(fields) = body["job"].as_object_mut().filter(|_| leaves_extra) {
                         fields.retain(|name, value| name != "extra" || value != job.token.as_str());
@@ -224,6 +226,9 @@ impl ResourceManager for Slurm {
                 let mut warnings = notes;
                 warnings.extend(remarks(&envelope));
                 warnings.truncate(MOST_WARNINGS);
+                if let Some(tasks) = tasks {
+                    self.memory.submitted(id, &job.token, tasks);
+                }
                 Ok(Submitted { id: RemoteId::new(id.to_string()), warnings })
             }
             None => Err(no_id(&envelope)),

@@ -188,7 +188,8 @@ impl Slurm {
         let doubted = matches!(found, Sighting::Alive(Phase::Held, _))
             && (job.verify || self.memory.was_let_go_or_doubted(id, &job.token));
         // Tasks that ended long before the last one may be forgotten by slurmctld; accounting has them all.
-        let lacks_tasks = is_group && matches!(found, Sighting::Ended(..));
+        let lacks_tasks =
+            is_group && matches!(found, Sighting::Ended(..)) && !self.memory.are_all(id, &job.token, tasks.len());
         let mut known_tasks = known_tasks(&own, &tasks);
         if lacks_tasks {
             known_tasks = known_tasks.max(self.memory.known_tasks(id, &job.token));

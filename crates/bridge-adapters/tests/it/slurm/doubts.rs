@@ -138,7 +138,8 @@ fn purge(emulator: &Emulator, id: u32) -> bool {
     emulator.purge(id, false)
 }
 
-/// An adapter that waits for the end of a job as long as one at work does.
+/// An adapter that waits for the end of a job as long as one at work does, and that has not submitted the jobs of the
+/// cluster's own one: how many tasks their arrays have only accounting tells it for sure.
 pub(super) fn patient(cluster: &Cluster) -> Slurm {
     let config =
         SlurmConfig { shared_folders: vec![cluster.folder.clone()], ..SlurmConfig::new(cluster.emulator.url()) };
@@ -256,8 +257,9 @@ async fn ended_arrays_wait_for_a_slow_accounting_side_by_side_and_not_all_at_onc
     // A machine that is busy with other things gets through eight in a round.
     const ROUNDS: usize = 4;
     let cluster = cluster(42).await;
+    let manager = patient(&cluster);
     let plain = cluster.start(&cluster.submission(ENDLESS, json!({}))).await;
-    until(&cluster.manager, &plain, is_running).await;
+    until(&manager, &plain, is_running).await;
     let mut jobs = Vec::new();
     for _ in 0..ARRAYS {
         jobs.push(cluster.start(&cluster.submission("true", json!({"array": "0-1"}))).await);
@@ -273,7 +275,7 @@ async fn ended_arrays_wait_for_a_slow_accounting_side_by_side_and_not_all_at_onc
     let mut open: Vec<Tracked> = jobs.clone();
     for round in 1..=ROUNDS {
         let before = cluster.emulator.accounting_requests().0;
-        let seen = cluster.manager.poll(&open).await.unwrap();
+        let seen = manager.poll(&open).await.unwrap();
         assert!(matches!(seen[&plain.id], Sighting::Alive(Phase::Running, _)), "round {round}: {:?}", seen[&plain.id]);
         let (asked, at_once) = cluster.emulator.accounting_requests();
         assert!(asked - before <= 16, "round {round}: {} questions", asked - before);
@@ -290,6 +292,7 @@ async fn ended_arrays_wait_for_a_slow_accounting_side_by_side_and_not_all_at_onc
 async fn many_ended_arrays_are_told_in_one_round_where_accounting_is_quick() {
     const ARRAYS: usize = 60;
     let cluster = cluster(42).await;
+    let manager = patient(&cluster);
     let mut jobs = Vec::new();
     for _ in 0..ARRAYS {
         jobs.push(cluster.start(&cluster.submission("true", json!({"array": "0-1"}))).await);
@@ -301,7 +304,7 @@ async fn many_ended_arrays_are_told_in_one_round_where_accounting_is_quick() {
     }
     loop {
         let begun = tokio::time::Instant::now();
-        let seen = cluster.manager.poll(&jobs).await.unwrap();
+        let seen = manager.poll(&jobs).await.unwrap();
         let told = seen.values().filter(|seen| matches!(seen, Sighting::Ended(..))).count();
         if told == ARRAYS {
             break;
@@ -333,6 +336,7 @@ async fn of_too_many_unaccounted_jobs_other_ones_are_looked_up_in_each_round() {
 async fn the_end_of_a_task_that_was_seen_is_not_overruled_by_a_late_account() {
     for version in [38, 42] {
         let cluster = cluster(version).await;
+        let manager = patient(&cluster);
         // Task 0 fails at once; the other one, under the array's own id, waits.
         let script = "[ $SLURM_ARRAY_TASK_ID = 0 ] && exit 3; while [ ! -e go ]; do sleep 0.05; done";
         for is_purged in [false, true] {
@@ -341,7 +345,7 @@ async fn the_end_of_a_task_that_was_seen_is_not_overruled_by_a_late_account() {
                 Sighting::Alive(_, facts) => facts.note.as_deref()?.starts_with("1 of 2 tasks done").then_some(()),
                 _ => None,
             };
-            until(&cluster.manager, &job, one_done).await;
+            until(&manager, &job, one_done).await;
             let task = cluster.emulator.job_ids().into_iter().max().unwrap();
             assert!(task > id(&job) && cluster.emulator.purge_untold(task), "v0.0.{version}");
             std::fs::write(cluster.folder.join("go"), "").unwrap();
@@ -350,7 +354,7 @@ async fn the_end_of_a_task_that_was_seen_is_not_overruled_by_a_late_account() {
                 assert!(tokio::time::Instant::now() < deadline, "v0.0.{version}: it does not end");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            let (outcome, _) = cluster.ended(&job).await;
+            let (outcome, _) = ended(&manager, &job).await;
             assert_eq!(outcome.verdict, Verdict::Failed, "v0.0.{version}: {}", outcome.message);
             assert!(outcome.message.starts_with("2 of 2 tasks done, 1 failed"), "v0.0.{version}: {}", outcome.message);
             std::fs::remove_file(cluster.folder.join("go")).unwrap();
@@ -454,6 +458,8 @@ async fn who_is_told_to_ask_less_does_not_take_that_for_an_answer() {
 async fn a_version_that_was_agreed_on_is_kept_while_no_other_is_known() {
     for fault in [Fault::ServerError, Fault::Reset] {
         let cluster = Cluster::with(EmulatorOptions::default(), None).await;
+        let manager = patient(&cluster);
+        manager.submit(&cluster.submission("true", json!({}))).await.unwrap();
         let array = cluster.start(&cluster.submission("true", json!({"array": "0-1"}))).await;
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while cluster.emulator.running() > 0 || cluster.emulator.runs().len() < 2 {
@@ -462,9 +468,9 @@ async fn a_version_that_was_agreed_on_is_kept_while_no_other_is_known() {
         }
         // What the server says of itself; all else is answered.
         cluster.emulator.faults().always(Operation::Other, fault.clone());
-        let seen = look(&cluster.manager, &array).await;
+        let seen = look(&manager, &array).await;
         assert!(matches!(seen, Sighting::Unaccounted { .. } | Sighting::Ended(..)), "{fault:?}: {seen:?}");
-        let submitted = cluster.manager.submit(&cluster.submission("true", json!({}))).await;
+        let submitted = manager.submit(&cluster.submission("true", json!({}))).await;
         assert!(submitted.is_ok(), "{fault:?}: {submitted:?}");
     }
 }
