@@ -13,7 +13,7 @@ use super::error::{Kind, StorageError};
 use super::items::{REPORT_FOLDER, SCRIPT, object};
 use super::manifest::{Entry, Manifest};
 use super::send::{SendError, Sent, digest};
-use super::take::{Errand, Trouble, entry, told};
+use super::take::{Errand, REFUSED_IN_A_ROW, Trouble, entry, told};
 
 /// How long a job that was cancelled may still be sending; Slurm gives it 30 seconds by default.
 const GRACE: Duration = Duration::from_secs(45);
@@ -143,9 +143,7 @@ impl Errand<'_> {
             Ok(sent) => manifest.files.extend(sent),
             Err(error) => trouble.add_script(&error),
         }
-        for (name, reason) in self.all_arrived(outputs, report.as_ref(), &before, &mut manifest).await? {
-            trouble.add(&name, reason, false);
-        }
+        self.all_arrived(outputs, report.as_ref(), &before, &mut manifest, &mut trouble).await?;
         self.close(manifest, trouble, report.as_ref()).await
     }
 
@@ -177,14 +175,15 @@ impl Errand<'_> {
         Some(Err(StagingError { message: told(&reasons, sent.len()), is_final: true, sent }))
     }
 
-    /// Looks which listed files the job has sent. Returns those that are missing, and why.
+    /// Looks which listed files the job has sent.
     pub(super) async fn collect_files(
         &self,
         before: &Manifest,
         manifest: &mut Manifest,
-    ) -> Result<Vec<(String, String)>, StagingError> {
-        let report = self.report().await?;
-        self.all_arrived(carried(self.upload, true), report.as_ref(), before, manifest).await
+        trouble: &mut Trouble,
+    ) -> Result<(), StagingError> {
+        let report = self.report().await.map_err(|error| self.so_far(error, manifest))?;
+        self.all_arrived(carried(self.upload, true), report.as_ref(), before, manifest, trouble).await
     }
 
     /// Its content is in the manifest now, and nobody reads those of earlier attempts; that one could not be removed
@@ -208,12 +207,29 @@ impl Errand<'_> {
         report: Option<&Report>,
         before: &Manifest,
         manifest: &mut Manifest,
-    ) -> Result<Vec<(String, String)>, StagingError> {
-        let mut troubles = Vec::new();
+        trouble: &mut Trouble,
+    ) -> Result<(), StagingError> {
+        let mut refused_in_a_row = 0;
         for (name, source) in outputs {
             let object = object(self.upload, &name);
             let told = report.and_then(|report| report.of(&name));
-            match self.arrived(&object, told, before).await? {
+            let arrived = match self.arrived(&object, told, before).await {
+                Ok(arrived) => arrived,
+                // One object may be under a policy of its own, and keeps back none of the others.
+                Err(error) => {
+                    refused_in_a_row += 1;
+                    if refused_in_a_row >= REFUSED_IN_A_ROW {
+                        if self.write(manifest).await.is_err() {
+                            return Err(self.so_far(error, manifest));
+                        }
+                        refused_in_a_row = 0;
+                    }
+                    trouble.add(&name, error.message, !error.is_final);
+                    continue;
+                }
+            };
+            refused_in_a_row = 0;
+            match arrived {
                 Ok(Some(sent)) => {
                     manifest.files.push(entry(&object, &sent));
                     let is_of_another_run = report.is_some_and(|report| match report.run(self.outcome) {
@@ -223,7 +239,7 @@ impl Errand<'_> {
                     });
                     if is_of_another_run {
                         let why = format!("\"{object}\" is there, but may be of a run that was broken off before");
-                        troubles.push((name, why));
+                        trouble.add(&name, why, false);
                     }
                 }
                 Ok(None) => {}
@@ -233,12 +249,12 @@ impl Errand<'_> {
                         OutgoingSource::Stderr => "standard error".to_owned(),
                         OutgoingSource::File(path) => format!("the file {path:?}"),
                     };
-                    troubles.push((name, format!("{what} did not come to \"{object}\": {why}")));
+                    trouble.add(&name, format!("{what} did not come to \"{object}\": {why}"), false);
                 }
             }
             self.meter.file_done();
         }
-        Ok(troubles)
+        Ok(())
     }
 
     async fn close(
@@ -250,7 +266,7 @@ impl Errand<'_> {
         let Trouble { missing, mut reasons, may_pass } = trouble;
         manifest.complete = !may_pass;
         manifest.missing = missing;
-        self.write(&manifest).await?;
+        self.write(&manifest).await.map_err(|error| self.so_far(error, &manifest))?;
         if !may_pass {
             self.forget_report().await;
         }

@@ -32,7 +32,7 @@ const LOG_PAUSE: Duration = Duration::from_millis(250);
 const SMALL: u64 = 1024 * 1024;
 const SMALL_AT_A_TIME: u32 = 4;
 /// Objects in a row that the store did not take, after which it is asked whether it takes anything.
-const REFUSED_IN_A_ROW: usize = 3;
+pub(super) const REFUSED_IN_A_ROW: usize = 3;
 
 /// All that sending a job's outputs needs.
 pub(super) struct Errand<'a> {
@@ -152,9 +152,7 @@ impl Errand<'_> {
             }
         }
         if files_are_carried {
-            for (name, reason) in self.collect_files(&before, &mut manifest).await? {
-                trouble.add(&name, reason, false);
-            }
+            self.collect_files(&before, &mut manifest, &mut trouble).await?;
         }
         let finished = self.finish(manifest, trouble).await;
         let is_over = finished.as_ref().err().is_none_or(|error| error.is_final);
@@ -196,7 +194,7 @@ impl Errand<'_> {
         Err(StagingError { message, is_final: !may_pass, sent })
     }
 
-    fn so_far(&self, error: StagingError, manifest: &Manifest) -> StagingError {
+    pub(super) fn so_far(&self, error: StagingError, manifest: &Manifest) -> StagingError {
         StagingError { sent: manifest.outputs(&self.upload.bucket), ..error }
     }
 

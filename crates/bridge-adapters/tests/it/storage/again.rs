@@ -254,3 +254,32 @@ async fn the_accounts_of_earlier_attempts_are_removed_with_the_last() {
     assert!(accounts.iter().all(|account| !account.exists()), "{accounts:?}");
     assert!(node.scene.server.object_path("results", other).exists(), "it is another job's");
 }
+
+/// A policy of its own keeps one object from being looked at.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_that_may_not_be_looked_at_keeps_back_no_other() {
+    let mut node = Node::new("#!/bin/sh\necho out\necho a > a\necho b > b\necho c > c\n").await;
+    node.scene = node.scene.files(&["a", "b", "c"]);
+    let submission = node.bring().await.unwrap();
+    assert_eq!(node.run(&submission, &[]).await.code(), Some(0), "{}", node.said());
+    let door = node.scene.server.door();
+    for method in ["HEAD", "GET"] {
+        door.refuse(method, "/results/hello/b", DENIED, usize::MAX);
+    }
+    let error = node.take(0).await.unwrap_err();
+    assert!(!error.is_final && error.message.contains("results:hello/b"), "{error}");
+    assert_eq!(keys(&error.sent), ["script", "stdout", "stderr", "a", "c"].map(|name| format!("hello/{name}")));
+    let manifest = node.scene.manifest();
+    assert_eq!((&manifest["complete"], &manifest["missing"]), (&json!(false), &json!(["b"])));
+
+    // What the store answers to nobody is asked for no further.
+    door.refuse("PUT", MANIFEST, DENIED, usize::MAX);
+    for name in ["stdout", "stderr", "a"] {
+        door.refuse("HEAD", &format!("/results/hello/{name}"), DENIED, usize::MAX);
+    }
+    let looked_at_c = || door.seen().iter().filter(|one| one.method == "HEAD" && one.path.ends_with("/c")).count();
+    let before = looked_at_c();
+    let error = node.take(0).await.unwrap_err();
+    assert!(!error.is_final, "{error}");
+    assert_eq!((keys(&error.sent), looked_at_c()), (vec!["hello/script"], before));
+}
