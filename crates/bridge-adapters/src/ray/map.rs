@@ -29,6 +29,7 @@ const LONGEST_MESSAGE: usize = 1_500;
 const META_JOB: &str = "bridge_job";
 /// Says that the exit codes of a job that moves its own data may be met; [`super::wire::Marks`] reads it.
 const META_DATA: &str = "bridge_data";
+const CARRIED: &str = "carried";
 
 /// Decides what is sent.
 pub(super) fn launch(job: &Submission, operation: &'static str) -> Result<Launch, ManagerError> {
@@ -48,9 +49,12 @@ fn read(job: &Submission) -> Result<Launch, String> {
             exposed.join(", ")
         ));
     }
+    if metadata.contains_key(META_DATA) {
+        return Err(format!("jobproperties.metadata.{META_DATA} has a meaning of its own here; use another name"));
+    }
     metadata.insert(META_JOB.to_owned(), job.name.clone());
     if carrier::carries(&job.script) {
-        metadata.insert(META_DATA.to_owned(), "carried".to_owned());
+        metadata.insert(META_DATA.to_owned(), CARRIED.to_owned());
     }
     let submission_id = job.token.as_str().to_owned();
     let request = SubmitRequest { entrypoint, submission_id, runtime_env, metadata, resources };
@@ -112,8 +116,11 @@ fn failure(job: &JobDetails, cancelling: bool) -> Outcome {
         return outcome(Verdict::Cancelled, reason, job, "stopped before it had started".to_owned());
     }
     let message = failure_message(&job.message);
-    let carries = job.metadata.as_ref().is_some_and(|metadata| metadata.bridge_data.is_some());
-    match job.driver_exit_code.filter(|_| carries).and_then(carrying::meaning) {
+    let carries =
+        job.metadata.as_ref().is_some_and(|marks| marks.bridge_data.as_ref().is_some_and(|data| data == CARRIED));
+    // The others are codes of the user's own.
+    let of_carrier = |code: &i32| carries && [carrying::EXPIRED, carrying::NO_PLACE].contains(code);
+    match job.driver_exit_code.filter(of_carrier).and_then(carrying::meaning) {
         Some((word, sentence)) => outcome(Verdict::Failed, word, job, format!("{sentence}; {message}")),
         None => outcome(Verdict::Failed, reason, job, message),
     }

@@ -135,8 +135,11 @@ fn codes_of_a_job_that_moves_its_own_data_have_the_words_that_slurm_has_for_them
         "{expired:?}"
     );
     assert_eq!(end(carrying.clone(), 115).reason, "StageInNoPlace");
-    assert_eq!(end(carrying, 3).reason, "JOB_ENTRYPOINT_COMMAND_ERROR");
-    for others in [json!({"bridge_job": "x"}), Value::Null] {
+    // A job of Ray never ends with the codes of a node without clients or inputs; those are the user's.
+    for code in [3, 112, 114] {
+        assert_eq!(end(carrying.clone(), code).reason, "JOB_ENTRYPOINT_COMMAND_ERROR", "{code}");
+    }
+    for others in [json!({"bridge_job": "x"}), json!({"bridge_data": "mine"}), json!({"bridge_data": 1}), Value::Null] {
         assert_eq!(end(others, 113).reason, "JOB_ENTRYPOINT_COMMAND_ERROR");
     }
 }
@@ -165,6 +168,9 @@ fn a_submission_becomes_what_ray_wants() {
     );
     assert!(launch.packaged);
     assert!(launch.notes.iter().any(|note| note.contains("API_TOKEN")), "{:?}", launch.notes);
+    let taken = [("metadata".to_owned(), json!({"bridge_data": "mine"}))].into();
+    let error = super::launch(&Submission { properties: taken, ..job.clone() }, "submit").unwrap_err();
+    assert!(error.kind == ErrorKind::Refused && error.to_string().contains("metadata.bridge_data"), "{error}");
     let plain = Submission { script: Script::Remote("ls".to_owned()), inputs: Vec::new(), ..job.clone() };
     assert!(!super::launch(&plain, "submit").unwrap().packaged);
     let error = super::launch(&Submission { inputs: vec!["script.py".to_owned()], ..job }, "submit").unwrap_err();

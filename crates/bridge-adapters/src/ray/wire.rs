@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::{DeserializeSeed, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -71,9 +71,9 @@ pub(super) struct JobDetails {
 /// What we have put into a job's `metadata` and want to know again; the rest may be large and is the user's.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct Marks {
-    /// It is there in jobs that move their own data.
+    /// What [`super::map`] has put there in jobs that move their own data.
     #[serde(default)]
-    pub(super) bridge_data: Option<IgnoredAny>,
+    pub(super) bridge_data: Option<Value>,
 }
 
 /// The answer to `GET /api/version`.
