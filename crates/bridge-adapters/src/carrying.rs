@@ -31,6 +31,13 @@ pub(crate) fn is_further_attempt(token: &SubmitToken) -> bool {
     token.earlier().next().is_some()
 }
 
+/// A SHA-256 in lower-case hex, if this text is one: others may keep something else under the same name.
+#[must_use]
+pub(crate) fn sha256_in_hex(text: &str) -> Option<String> {
+    let is_one = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_one.then(|| text.to_ascii_lowercase())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

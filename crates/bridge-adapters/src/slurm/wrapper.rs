@@ -9,7 +9,7 @@ use bridge_core::ids::SubmitToken;
 use bridge_core::staging::{Cargo, OutgoingSource};
 use jiff::Timestamp;
 
-use crate::carrying::{EXPIRED, LARGEST, NO_CLIENT, NO_INPUT, NO_PLACE, is_further_attempt};
+use crate::carrying::{EXPIRED, LARGEST, NO_CLIENT, NO_INPUT, NO_PLACE, is_further_attempt, sha256_in_hex};
 
 const TEMPLATE: &str = include_str!("wrapper.sh");
 
@@ -111,17 +111,11 @@ fn inputs(cargo: &Cargo) -> String {
             "bridge_input {} {} {} {}\n",
             quoted(&as_path(&incoming.name)),
             incoming.size,
-            checksum(incoming).as_deref().unwrap_or("-"),
+            incoming.sha256.as_deref().and_then(sha256_in_hex).as_deref().unwrap_or("-"),
             quoted(incoming.url.expose())
         )
     };
     cargo.inputs.iter().map(line).collect()
-}
-
-/// Others may keep something else under that name.
-fn checksum(incoming: &bridge_core::staging::Incoming) -> Option<String> {
-    let known = incoming.sha256.as_ref()?;
-    (known.len() == 64 && known.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| known.to_ascii_lowercase())
 }
 
 fn encoded(script: &str) -> String {

@@ -14,6 +14,7 @@ use super::items::{REPORT_FOLDER, SCRIPT, object};
 use super::manifest::{Entry, Manifest};
 use super::send::{SendError, Sent, digest};
 use super::take::{Errand, REFUSED_IN_A_ROW, Trouble, entry, told};
+use crate::carrying::sha256_in_hex;
 
 /// How long a job that was cancelled may still be sending; Slurm gives it 30 seconds by default.
 const GRACE: Duration = Duration::from_secs(45);
@@ -74,7 +75,7 @@ impl Report {
                 }
                 Some("sent") => {
                     let size = words.next().and_then(|word| word.parse().ok());
-                    let sha256 = words.next().filter(|word| is_sha256(word)).map(str::to_owned);
+                    let sha256 = words.next().and_then(sha256_in_hex);
                     size.map(|size| Told::Sent { size, sha256 })
                 }
                 Some("missing") => words.nth(1).map(|_| Told::Missing),
@@ -114,10 +115,6 @@ impl Report {
 fn code_of(outcome: &Outcome) -> Option<i32> {
     let ended_by_itself = outcome.verdict != Verdict::Cancelled && outcome.signal.is_none();
     outcome.exit_code.filter(|_| ended_by_itself)
-}
-
-fn is_sha256(word: &str) -> bool {
-    word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 impl Errand<'_> {
@@ -338,13 +335,11 @@ impl Errand<'_> {
         let sha256 = match (known, compared) {
             (Some(known), _) if head.size > READ_BACK => known,
             // An earlier try has read it, and it is the same object still.
-            (known, Some(compared)) if known.as_ref().is_none_or(|known| known.eq_ignore_ascii_case(compared)) => {
-                compared.to_owned()
-            }
+            (known, Some(compared)) if known.as_ref().is_none_or(|known| known == compared) => compared.to_owned(),
             (known, _) => {
                 let (_, content) = self.store.get(object).await.map_err(StorageError::after_job)?;
                 let (_, sha256) = digest(content).await.map_err(|error| StagingError::passing(error.to_string()))?;
-                if known.is_some_and(|known| !known.eq_ignore_ascii_case(&sha256)) {
+                if known.is_some_and(|known| known != sha256) {
                     return Ok(Err("what arrived has another checksum than what the job sent".to_owned()));
                 }
                 sha256

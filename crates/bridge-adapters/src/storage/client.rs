@@ -22,6 +22,7 @@ use url::Url;
 
 use super::error::{Kind, LOOKING, Place, Said, StorageError, WRITING, is_denied, quoted};
 use super::keys::{Keys, SignatureLife};
+use crate::carrying::sha256_in_hex;
 use crate::http::AllowedUrl;
 
 /// Signed for where the job names no region; stores other than Amazon's take any.
@@ -380,7 +381,8 @@ fn head_of(result: &GetResult) -> Head {
     let metadata = |name: &'static str| {
         result.attributes.get(&Attribute::Metadata(name.into())).map(|value| value.as_ref().to_owned())
     };
-    Head { size: result.meta.size, etag: result.meta.e_tag.clone(), sha256: metadata(CHECKSUM), token: metadata(TOKEN) }
+    let sha256 = metadata(CHECKSUM).and_then(|text| sha256_in_hex(&text));
+    Head { size: result.meta.size, etag: result.meta.e_tag.clone(), sha256, token: metadata(TOKEN) }
 }
 
 /// The key as it is; `object_store` would quietly drop slashes at its ends.

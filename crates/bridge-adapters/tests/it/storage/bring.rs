@@ -258,3 +258,25 @@ async fn a_job_that_is_killed_while_its_inputs_come_fetches_no_more_and_is_never
     };
     tokio::time::timeout(Duration::from_secs(60), over).await.unwrap();
 }
+
+/// Other programs keep a checksum under the same name, in a form of their own.
+#[tokio::test]
+async fn what_others_call_a_checksum_keeps_no_input_back() {
+    let mut scene = Scene::new().await;
+    scene.server.create_bucket("data").unwrap();
+    let in_capitals = super::sha256(b"capitals").replace("sha256:", "").to_uppercase();
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    for (name, sha256) in [("base64", "AbC="), ("capitals", &in_capitals)] {
+        let (server, path) = (&scene.server, format!("/data/{name}"));
+        let url = server.keys().presign("PUT", &server.endpoint(), &path, jiff::Timestamp::now(), 60);
+        let answer = http.put(url).header("x-amz-meta-sha256", sha256).body(name).send().await.unwrap();
+        assert!(answer.status().is_success(), "{answer:?}");
+        scene.plan.inputs.push(object("data", name));
+    }
+    scene.bring().await.unwrap();
+    assert_eq!(scene.desk.inputs.lock().unwrap()["capitals"].as_ref(), b"capitals");
+
+    std::fs::write(scene.server.object_path("data", "capitals"), "CAPITALS").unwrap();
+    let error = scene.bring().await.unwrap_err();
+    assert!(error.message.contains("does not match its checksum"), "{error}");
+}
