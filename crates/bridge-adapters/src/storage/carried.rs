@@ -141,7 +141,7 @@ impl Errand<'_> {
             Err(error) => trouble.add_script(&error),
         }
         self.all_arrived(outputs, report.as_ref(), &before, &mut manifest, &mut trouble).await?;
-        self.close(manifest, trouble, report.as_ref()).await
+        self.close(manifest, &before, trouble, report.as_ref()).await
     }
 
     async fn send_script(&self) -> Result<Option<Entry>, StorageError> {
@@ -216,7 +216,7 @@ impl Errand<'_> {
                 Err(error) => {
                     refused_in_a_row += 1;
                     if refused_in_a_row >= REFUSED_IN_A_ROW {
-                        if self.write(manifest).await.is_err() {
+                        if self.write(manifest, before).await.is_err() {
                             return Err(self.so_far(error, manifest));
                         }
                         refused_in_a_row = 0;
@@ -257,13 +257,14 @@ impl Errand<'_> {
     async fn close(
         &self,
         mut manifest: Manifest,
+        before: &Manifest,
         trouble: Trouble,
         report: Option<&Report>,
     ) -> Result<Vec<Output>, StagingError> {
         let Trouble { missing, mut reasons, may_pass } = trouble;
         manifest.complete = !may_pass;
         manifest.missing = missing;
-        self.write(&manifest).await.map_err(|error| self.so_far(error, &manifest))?;
+        self.write(&manifest, before).await.map_err(|error| self.so_far(error, &manifest))?;
         if !may_pass {
             self.forget_report().await;
         }

@@ -92,7 +92,8 @@ impl Trouble {
 
     /// The script beside the outputs is a copy for the reader, and keeps none of them back.
     pub(super) fn add_script(&mut self, error: &StorageError) {
-        self.add(SCRIPT, format!("the script could not be kept beside the outputs: {error}"), true);
+        let may_pass = error.kind != Kind::Refused;
+        self.add(SCRIPT, format!("the script could not be kept beside the outputs: {error}"), may_pass);
     }
 }
 
@@ -135,14 +136,14 @@ impl Errand<'_> {
                     self.meter.file_done();
                     if is_new && !sent.in_one_piece {
                         // A large object does not carry its checksum, so that a successor learns it from here.
-                        self.write(&manifest).await.map_err(|error| self.so_far(error, &manifest))?;
+                        self.write(&manifest, &before).await.map_err(|error| self.so_far(error, &manifest))?;
                     }
                 }
                 Ok(None) => trouble.add(&item.name, self.not_written(&item, &object), false),
                 Err(Failure::Item { reason, may_pass }) => trouble.add(&item.name, reason, may_pass),
                 Err(Failure::Store(error)) => {
                     if refused_in_a_row >= REFUSED_IN_A_ROW {
-                        if self.write(&manifest).await.is_err() {
+                        if self.write(&manifest, &before).await.is_err() {
                             return Err(self.so_far(error, &manifest));
                         }
                         refused_in_a_row = 0;
@@ -154,7 +155,7 @@ impl Errand<'_> {
         if files_are_carried {
             self.collect_files(&before, &mut manifest, &mut trouble).await?;
         }
-        let finished = self.finish(manifest, trouble).await;
+        let finished = self.finish(manifest, &before, trouble).await;
         let is_over = finished.as_ref().err().is_none_or(|error| error.is_final);
         if files_are_carried && is_over {
             // Not before: without it a further try could not tell what a broken off run has left.
@@ -181,11 +182,16 @@ impl Errand<'_> {
         }
     }
 
-    async fn finish(&self, mut manifest: Manifest, trouble: Trouble) -> Result<Vec<Output>, StagingError> {
+    async fn finish(
+        &self,
+        mut manifest: Manifest,
+        before: &Manifest,
+        trouble: Trouble,
+    ) -> Result<Vec<Output>, StagingError> {
         let Trouble { missing, reasons, may_pass } = trouble;
         manifest.complete = !may_pass;
         manifest.missing = missing;
-        self.write(&manifest).await.map_err(|error| self.so_far(error, &manifest))?;
+        self.write(&manifest, before).await.map_err(|error| self.so_far(error, &manifest))?;
         let sent = manifest.outputs(&self.upload.bucket);
         if reasons.is_empty() {
             return Ok(sent);
@@ -198,9 +204,13 @@ impl Errand<'_> {
         StagingError { sent: manifest.outputs(&self.upload.bucket), ..error }
     }
 
-    pub(super) async fn write(&self, manifest: &Manifest) -> Result<(), StagingError> {
-        let text = serde_json::to_vec_pretty(manifest)
-            .map_err(|error| StagingError::lasting(format!("manifest.json cannot be written: {error}")))?;
+    pub(super) async fn write(&self, manifest: &Manifest, before: &Manifest) -> Result<(), StagingError> {
+        let text = if manifest.complete {
+            serde_json::to_vec_pretty(manifest)
+        } else {
+            serde_json::to_vec_pretty(&manifest.with_earlier(before))
+        };
+        let text = text.map_err(|error| StagingError::lasting(format!("manifest.json cannot be written: {error}")))?;
         self.store.put(&object(self.upload, MANIFEST), text.into(), &[]).await.map_err(StorageError::after_job)?;
         Ok(())
     }

@@ -283,3 +283,37 @@ async fn an_output_that_may_not_be_looked_at_keeps_back_no_other() {
     assert!(!error.is_final, "{error}");
     assert_eq!((keys(&error.sent), looked_at_c()), (vec!["hello/script"], before));
 }
+
+#[tokio::test]
+async fn a_large_object_that_could_not_be_looked_at_once_is_not_sent_again() {
+    let mut scene = Scene::new().await.files(&["large", "small"]);
+    scene.desk.files.insert("large".to_owned(), Bytes::from(vec![7; 9_000_000]));
+    scene.desk.files.insert("small".to_owned(), Bytes::from_static(b"small"));
+    let door = scene.server.door();
+    door.refuse("PUT", "/results/hello/small", DENIED, 1);
+    assert!(!scene.take().await.unwrap_err().is_final);
+    // As often as it is asked in one try.
+    door.refuse("HEAD", "/results/hello/large", (503, "SlowDown"), 5);
+    let error = scene.take().await.unwrap_err();
+    assert!(!error.is_final && error.message.contains("results:hello/large"), "{error}");
+    assert_eq!(keys(&error.sent), ["script", "stdout", "stderr", "small"].map(|name| format!("hello/{name}")));
+    let outputs = scene.take().await.unwrap();
+    assert_eq!(outputs.len(), 5);
+    assert_eq!(door.puts("/results/hello/large"), 2, "two parts, once");
+    let listed = scene.manifest()["files"].as_array().unwrap().len();
+    assert_eq!((&scene.manifest()["complete"], listed), (&json!(true), 5));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_that_the_store_never_takes_is_not_waited_for() {
+    for (refusal, is_final) in [((400, "InvalidArgument"), true), (DENIED, false)] {
+        let node = Node::new("#!/bin/sh\necho out\n").await;
+        let submission = node.bring().await.unwrap();
+        assert_eq!(node.run(&submission, &[]).await.code(), Some(0), "{}", node.said());
+        node.scene.server.door().refuse("PUT", "/results/hello/script", refusal, usize::MAX);
+        let error = node.take(0).await.unwrap_err();
+        assert_eq!(error.is_final, is_final, "{error}");
+        assert_eq!(keys(&error.sent), ["hello/stdout", "hello/stderr"]);
+        assert_eq!(node.scene.manifest()["complete"], is_final);
+    }
+}
