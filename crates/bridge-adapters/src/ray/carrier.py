@@ -78,6 +78,26 @@ def answer(connection):
     return response.status
 
 
+class Changed(OSError):
+    pass
+
+
+class Beginning:
+    """So many bytes of a file that someone may still write to."""
+
+    def __init__(self, file, size):
+        self.file, self.left = file, size
+        file.seek(0)
+
+    def read(self, most):
+        piece = self.file.read(min(most, self.left))
+        # Otherwise the store would wait for what never comes.
+        if self.left and not piece:
+            raise Changed
+        self.left -= len(piece)
+        return piece
+
+
 def may_pass(trouble):
     if not trouble.startswith("status-"):
         return True
@@ -131,6 +151,7 @@ def tried(send):
 class Output:
     trouble = "given-up"
     seen = digest = None
+    changes = 0
 
     def __init__(self, name, path, url):
         self.name, self.path, self.url = name, path, url
@@ -157,18 +178,22 @@ class Output:
             with open(self.path, "rb") as file:
                 found = os.fstat(file.fileno())
                 if version(found) != self.seen:
-                    digest = hashlib.sha256()
-                    for piece in iter(lambda: file.read(PIECE), b""):
+                    digest, beginning = hashlib.sha256(), Beginning(file, found.st_size)
+                    for piece in iter(lambda: beginning.read(PIECE), b""):
                         digest.update(piece)
                     self.seen, self.digest = version(found), digest.hexdigest()
-                    file.seek(0)
-                self.trouble = attempt(lambda: put(self.url, file, found.st_size))
+                self.trouble = attempt(lambda: put(self.url, Beginning(file, found.st_size), found.st_size))
+                if not self.trouble and version(os.fstat(file.fileno())) != self.seen:
+                    raise Changed
+        except Changed:
+            self.trouble = Changed.__name__
         except OSError as error:
             self.trouble = type(error).__name__
             return self.failed()
         if not self.trouble:
             return f"sent {found.st_size} {self.digest} {self.name}"
-        return None if may_pass(self.trouble) else self.failed()
+        self.changes += self.trouble == Changed.__name__
+        return None if may_pass(self.trouble) and self.changes < 3 else self.failed()
 
 
 def left_by_others():

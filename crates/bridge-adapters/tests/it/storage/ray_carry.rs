@@ -1,5 +1,7 @@
 //! What a Ray job does with its listed files, run here as Ray would run it.
 
+use std::io::Write as _;
+use std::path::Path;
 use std::process::Output;
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ use tokio::net::TcpListener;
 
 use super::Scene;
 use super::away::patience;
-use super::carry::{as_ray_runs, has};
+use super::carry::{as_ray_runs, has, until};
 
 struct RayJob {
     scene: Scene,
@@ -156,4 +158,52 @@ async fn what_keeps_a_job_from_its_start_has_a_code_of_its_own() {
     assert_eq!(output.status.code(), Some(115), "{}", said(&output));
     assert!(said(&output).contains("the script could not be written (Is a directory)"), "{}", said(&output));
     assert!(!job.folder.path().join("ran").exists());
+}
+
+/// What someone does to a file while its first PUT waits for an answer.
+type Deed = fn(&Path);
+
+fn rewritten(file: &Path) {
+    std::fs::write(file, vec![b'n'; 1000]).unwrap();
+}
+
+fn grown(file: &Path) {
+    std::fs::OpenOptions::new().append(true).open(file).unwrap().write_all(b" and more").unwrap();
+}
+
+fn shortened(file: &Path) {
+    std::fs::File::options().write(true).open(file).unwrap().set_len(10).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_told_of_a_file_that_changes_while_it_is_sent_is_true() {
+    // The large one does not fit into what the kernel keeps for a reader that is not there.
+    let cases: [(usize, Deed, bool); 6] = [
+        (1000, rewritten, true),
+        (1000, rewritten, false),
+        (1000, grown, false),
+        (32 << 20, grown, false),
+        (32 << 20, shortened, false),
+        (32 << 20, rewritten, true),
+    ];
+    for (place, (size, deed, refused)) in cases.into_iter().enumerate() {
+        let script = format!("open('file', 'wb').write(b'o' * {size})\n");
+        let Some(job) = RayJob::new(&script, &["file"]).await else { return };
+        let (door, path) = (job.scene.server.door(), "/results/hello/file");
+        door.close_for(path);
+        if refused {
+            door.refuse("PUT", path, (503, "SlowDown"), 1);
+        }
+        let changes = async {
+            until("its PUT", || (door.puts(path) == 1).then_some(())).await;
+            deed(&job.folder.path().join("file"));
+            door.open();
+        };
+        let (output, ()) = tokio::join!(job.run(), changes);
+        assert_eq!(output.status.code(), Some(0), "{place}: {}", said(&output));
+        let content = std::fs::read(job.folder.path().join("file")).unwrap();
+        assert!(job.scene.stored("hello/file") == content, "{place}");
+        let sum = super::sha256(&content).replace("sha256:", "");
+        assert_eq!(job.report(), format!("start\nsent {} {sum} file\nend 0\n", content.len()), "{place}");
+    }
 }
