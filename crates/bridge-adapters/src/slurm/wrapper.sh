@@ -115,12 +115,9 @@ bridge_signal() {
         bridge_early=$1
         return 0
     }
-    # The script must not meet a signal twice: the second would break off what it does about the first.
-    if bridge_reached_all; then
-        bridge_watch
-    else
-        kill -s "$1" "$bridge_child" 2>/dev/null
-    fi
+    # The script must not meet a signal twice: the second would break off what it does about the first. No other canary
+    # is started here: a further signal may have come to all already, and that one would have outlived it.
+    bridge_reached_all || kill -s "$1" "$bridge_child" 2>/dev/null
     return 0
 }
 for bridge_name in HUP INT QUIT TERM USR1 USR2; do
@@ -311,10 +308,17 @@ bridge_note() {
     printf '%s\n' "$*" >>"$bridge_work/report"
 }
 
+# Which file it is and when it was last changed; nothing where that cannot be told.
+bridge_look() {
+    stat -L -c '%d %i %s %y %z' "$1" 2>/dev/null
+}
+
 # The file, the URL. One that someone still writes to is sent again, up to three times.
 bridge_send_once() {
     bridge_passing=
-    bridge_before=$bridge_bytes
+    bridge_before=$bridge_looked
+    # First of all, so that it tells of every change from here on.
+    bridge_looked=$(bridge_look "$1")
     bridge_bytes=$(bridge_size "$1")
     if [ -z "$bridge_bytes" ]; then
         bridge_trouble=unreadable
@@ -324,19 +328,19 @@ bridge_send_once() {
         bridge_trouble=large
         return 1
     fi
-    [ "$bridge_bytes" = "$bridge_before" ] || bridge_digest=$(bridge_sum "$1")
+    if [ -z "$bridge_looked" ] || [ "$bridge_looked" != "$bridge_before" ]; then
+        bridge_digest=$(bridge_sum "$1")
+    fi
     bridge_put "$2" "$1" || return 1
-    [ "$(bridge_size "$1")" != "$bridge_bytes" ] || return 0
+    if [ "$(bridge_look "$1")" = "$bridge_looked" ] && [ "$(bridge_size "$1")" = "$bridge_bytes" ]; then
+        return 0
+    fi
     bridge_trouble=changed
     bridge_changes=$((bridge_changes + 1))
     [ "$bridge_changes" -ge 3 ] || bridge_passing=1
     return 1
 }
 
-# Which file it is and when it was last changed; nothing where that cannot be told.
-bridge_look() {
-    stat -L -c '%d %i %s %y %z' "$1" 2>/dev/null
-}
 # A listed file that lies here already is another job's, or of an earlier run of this one, which counts. Times are not
 # compared with a clock: that of a file server may be another.
 bridge_known() {
@@ -365,10 +369,12 @@ bridge_restore() {
     bridge_digest=$2
     bridge_changes=$3
     bridge_trouble=$4
+    shift 4
+    bridge_looked=$*
 }
 
-# What to call it, the file, the URL. One that fails and may pass waits for the next round; none of the words that are
-# kept for it has a space.
+# What to call it, the file, the URL. One that fails and may pass waits for the next round; of what is kept for it only
+# the last may have spaces.
 bridge_send() {
     bridge_turn=$((bridge_turn + 1))
     case $bridge_due in
@@ -382,7 +388,7 @@ bridge_send() {
     if bridge_try bridge_send_once "$2" "$3"; then
         bridge_note "sent $bridge_bytes ${bridge_digest:--} $1"
     elif [ -n "$bridge_passing" ]; then
-        eval "bridge_kept_$bridge_turn='$bridge_bytes ${bridge_digest:--} $bridge_changes $bridge_trouble'"
+        eval "bridge_kept_$bridge_turn='$bridge_bytes ${bridge_digest:--} $bridge_changes $bridge_trouble $bridge_looked'"
         bridge_later="$bridge_later $bridge_turn "
     elif [ "$bridge_trouble" = large ]; then
         bridge_note "large $bridge_bytes - $1"
@@ -439,37 +445,36 @@ bridge_finish() {
 # Other tasks of the same array may fetch the same input into the same folder, on other nodes.
 bridge_draft=bridge-${SLURM_JOB_ID:-0}-$$
 
+# The file, and why it is not one.
+bridge_no_input() {
+    rm -f "$1.$bridge_draft"
+    # A signal for all has ended whatever looked at it, too.
+    [ "$bridge_interrupted" != TERM ] || bridge_finish 143
+    bridge_say "the input $1 $2"
+    bridge_finish @NO_INPUT@
+}
+
 # The file, its size, its checksum if that is known, the URL.
 bridge_input() {
     if [ -d "$1" ]; then
-        bridge_say "the input $1 could not be put in its place: a folder of this name is there; rename one of them"
-        bridge_finish @NO_INPUT@
+        bridge_no_input "$1" 'could not be put in its place: a folder of this name is there; rename one of them'
     fi
     if ! bridge_persist bridge_fetch "$4" "$1.$bridge_draft"; then
-        rm -f "$1.$bridge_draft"
-        [ "$bridge_interrupted" != TERM ] || bridge_finish 143
         case $bridge_trouble in
         curl-23 | wget-3) bridge_trouble='it cannot be written here; the disk may be full' ;;
         esac
-        bridge_say "the input $1 could not be fetched ($bridge_trouble)"
-        bridge_finish @NO_INPUT@
+        bridge_no_input "$1" "could not be fetched ($bridge_trouble)"
     fi
     if [ "$(bridge_size "$1.$bridge_draft")" != "$2" ]; then
-        rm -f "$1.$bridge_draft"
-        bridge_say "the input $1 did not arrive whole; the disk may be full"
-        bridge_finish @NO_INPUT@
+        bridge_no_input "$1" 'did not arrive whole; the disk may be full'
     fi
     bridge_digest=$3
     [ "$3" = - ] || bridge_digest=$(bridge_sum "$1.$bridge_draft")
     if [ "$bridge_digest" != "$3" ] && [ "$bridge_digest" != - ]; then
-        rm -f "$1.$bridge_draft"
-        bridge_say "the input $1 does not match its checksum"
-        bridge_finish @NO_INPUT@
+        bridge_no_input "$1" 'does not match its checksum'
     fi
     if ! mv -f "$1.$bridge_draft" "$1"; then
-        rm -f "$1.$bridge_draft"
-        bridge_say "the input $1 could not be put in its place"
-        bridge_finish @NO_INPUT@
+        bridge_no_input "$1" 'could not be put in its place'
     fi
 }
 
@@ -515,6 +520,11 @@ bridge_untold=1
 while :; do
     bridge_interrupted=
     bridge_outlived=
+    if bridge_canary_ended; then
+        bridge_watch
+    fi
+    # What came just now may have ended that one, too.
+    [ -z "$bridge_interrupted" ] || continue
     wait "$bridge_child"
     bridge_status=$?
     # 127 is also what a shell says of a process whose code it has told already.
