@@ -107,8 +107,6 @@ impl From<HttpError> for CallError {
 pub(super) struct Call<'a> {
     pub operation: &'static str,
     pub method: &'a Method,
-    /// `slurm` or `slurmdb`.
-    pub service: &'static str,
     pub path: &'a [&'a str],
     pub body: Option<&'a Value>,
     pub repeatable: bool,
@@ -116,7 +114,7 @@ pub(super) struct Call<'a> {
 
 impl<'a> Call<'a> {
     pub(super) fn get(operation: &'static str, path: &'a [&'a str]) -> Self {
-        Self { operation, method: &Method::GET, service: "slurm", path, body: None, repeatable: true }
+        Self { operation, method: &Method::GET, path, body: None, repeatable: true }
     }
 }
 
@@ -252,7 +250,7 @@ impl Api {
     }
 
     /// After an address was not there: whether another version is spoken now, e.g. after an upgrade of the server.
-    pub(super) async fn has_moved_on(&self, operation: &'static str, from: ApiVersion) -> Result<bool, CallError> {
+    async fn has_moved_on(&self, operation: &'static str, from: ApiVersion) -> Result<bool, CallError> {
         let asked = Instant::now();
         // Others go on in the version that was agreed on until there is another, and of many that ask one finds out: each
         // by itself would have to wait for a server that does not answer.
@@ -306,7 +304,7 @@ impl Api {
     ) -> Result<Reply, CallError> {
         let started = Instant::now();
         let version = version.to_string();
-        let segments: Vec<&str> = [call.service, &version].into_iter().chain(call.path.iter().copied()).collect();
+        let segments: Vec<&str> = ["slurm", &version].into_iter().chain(call.path.iter().copied()).collect();
         let mut request = self
             .http
             .request(call.operation, call.method.clone(), self.http.url(&segments))

@@ -302,13 +302,15 @@ fn a_hold_by_slurm_itself_is_told_from_one_that_was_asked_for() {
     assert!(!is_held_on_request(&held("launch failed requeued held", "")));
 }
 
+/// A task of the array 10; without a number all those that have no record of their own.
+fn task(id: i64, number: Option<i64>, state: &str) -> JobInfo {
+    let mut job = job(&[state], "None");
+    (job.job_id, job.array_job_id, job.array_task_id) = (Number(Some(id)), Number(Some(10)), Number(number));
+    job
+}
+
 #[test]
 fn tasks_that_never_started_share_an_account_of_their_end() {
-    let task = |id: i64, number: Option<i64>, state: &str| {
-        let mut job = job(&[state], "None");
-        (job.job_id, job.array_job_id, job.array_task_id) = (Number(Some(id)), Number(Some(10)), Number(number));
-        job
-    };
     let ends = |records: &[JobInfo], known: u64| {
         matches!(accounted(records, &mut EndedTasks::new(), known), Some(Sighting::Ended(..)))
     };
@@ -324,11 +326,6 @@ fn tasks_that_never_started_share_an_account_of_their_end() {
 
 #[test]
 fn a_task_that_was_put_back_into_the_queue_has_not_ended() {
-    let task = |id: i64, number: Option<i64>, state: &str| {
-        let mut job = job(&[state], "None");
-        (job.job_id, job.array_job_id, job.array_task_id) = (Number(Some(id)), Number(Some(10)), Number(number));
-        job
-    };
     let mut seen = EndedTasks::new();
     assert!(sighting(&[task(11, Some(0), "FAILED"), task(12, Some(10), "COMPLETED")], &mut seen).is_some());
     // The array's own id is no number of a task.
